@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .arrays import ArrayView, DeviceArray, ExternalArray, HostArray, Parameter, reads, updates, writes
+from .arrays import (
+    ArrayView,
+    DeviceArray,
+    Expression,
+    ExternalArray,
+    HostArray,
+    Parameter,
+    ceil_div,
+    maximum,
+    minimum,
+    reads,
+    updates,
+    writes,
+)
 from .errors import (
     CallbackError,
     CheckError,
@@ -102,6 +115,7 @@ __all__ = [
     "EventRecordNode",
     "EventWaitNode",
     "Executable",
+    "Expression",
     "ExternalArray",
     "FreeNode",
     "Graph",
@@ -140,9 +154,12 @@ __all__ = [
     "WaitTimeout",
     "Workflow",
     "__version__",
+    "ceil_div",
     "enable",
     "explain_update",
     "graph_memory",
+    "maximum",
+    "minimum",
     "open_runtime",
     "ranks",
     "reads",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
-from .arrays import AllocArray, Array, ArrayView, Need, Parameter, as_view, unlike
+from .arrays import AllocArray, Array, ArrayView, MovingView, Need, Parameter, as_view, unlike
 from .errors import node_error
 from .nodes import Node
 from .nodes.memory import element_value
@@ -47,6 +47,11 @@ def needs_inside(node: Node) -> tuple[tuple[ArrayView, Need, str], ...]:
 def bound_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
     """Validate and return the view bound to an array or an array parameter of a child."""
     outer = as_view(value, f"node {node!r}: an array for {inner.name!r} of the child")
+    if isinstance(outer, MovingView):
+        raise node_error(
+            node, f"{inner.name!r} of the child is bound to {outer.name!r}, and where that lies, a launch decides; bind the array"
+            " and give the child the index as a parameter", array=outer.root.name,
+        )  # fmt: skip
     if isinstance(inner, AllocArray):
         raise node_error(node, f"{inner.name!r} is made by an alloc node of the child and cannot be bound")
     wanted = found = ""
@@ -67,6 +72,8 @@ def bound_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
 def bound_value(inner: Parameter, value: Any, node: str) -> Any:
     """Validate and return the value or parameter bound to a scalar parameter of a child."""
     if isinstance(value, Parameter):
+        if value.terms and inner.dtype.kind in "iu":
+            return value
         if value.dtype != inner.dtype or value.shape:
             raise node_error(node, f"parameter {inner.name!r} of the child is {inner.dtype}; {value!r} is not")
         return value

@@ -24,6 +24,7 @@ from .arrays import (
     as_int,
     as_rank,
     as_shape,
+    ceil_div,
     naming,
 )
 from .draft import Draft, array_arguments
@@ -240,7 +241,17 @@ class Declaring:
         self._draft.require_new(name, "array", self.arrays)
         return self._draft.add_array(ExternalArray.wrap(name, obj, **_where(name, device, access)))
 
-    def param(self, name: str, dtype: DTypeLike, default: Any = None, shape: Shape = (), *, copy: bool = False) -> Parameter:
+    def param(
+        self,
+        name: str,
+        dtype: DTypeLike,
+        default: Any = None,
+        shape: Shape = (),
+        *,
+        copy: bool = False,
+        min: int | None = None,  # noqa: A002  # as expressions name them: minimum and maximum
+        max: int | None = None,  # noqa: A002  # likewise
+    ) -> Parameter:
         """Declare a value that is bound at launch.
 
         Parameters
@@ -255,23 +266,26 @@ class Declaring:
         copy : bool
             With a shape: the values given to a launch, and `default`, are copied into page-locked memory of the Executable. A
             launch with new values waits for earlier launches, which may still read theirs.
+        min, max : int, optional
+            The least and the greatest value of a scalar integer; a launch that gives another one is refused.
 
         Raises
         ------
         DeclarationError
-            If the name is taken, reserved or not an identifier, or the default is not a value of the dtype.
+            If the name is taken, reserved or not an identifier, or the default is not a value of the dtype, or out of bounds.
         """
-        return self._draft.add_parameter(name, dtype, default, shape, copy)
+        return self._draft.add_parameter(name, dtype, default, shape, copy, min, max)
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def kernel(
         self,
         kernel: Kernel,
-        grid: Extents,
-        block: Extents,
+        grid: Extents | None = None,
+        block: Extents | None = None,
         args: Sequence[Any] | Mapping[str, Any] = (),
         *,
+        over: Extents | None = None,
         shared_bytes: int = 0,
         cooperative: bool = False,
         priority: int | None = None,
@@ -285,8 +299,10 @@ class Declaring:
         ----------
         kernel : Kernel
             ``module["name"]``.
-        grid, block : int, Parameter or a tuple of one to three of them
-            Blocks of the grid, threads of a block.
+        grid, block : int, Parameter, Expression or a tuple of one to three of them
+            Blocks of the grid, threads of a block. A launch for which an extent of the grid comes to 0 does not run the kernel.
+        over : int, Parameter, Expression or a tuple of one to three of them
+            In place of `grid`: threads along each axis, of which there are at least so many; the kernel leaves out those beyond.
         args : sequence or mapping
             One for each parameter of the kernel, in order or by name. ``const T*`` is read, ``T*`` is read and written, unless
             wrapped in `hg.reads`, `hg.writes` or `hg.updates`. A wrapped view may be non-contiguous (a tile of a matrix): the
@@ -310,6 +326,8 @@ class Declaring:
         DeclarationError
             If an extent is 0, a block has over 1024 threads, or an argument's count, kind, dtype or range is wrong.
         """
+        if over is not None:
+            grid = grid_over(over, grid, block, getattr(kernel, "name", "kernel"))
         fields = {
             "kernel": kernel, "grid": grid, "block": block, "args": args, "shared_bytes": shared_bytes,
             "cooperative": cooperative, "priority": priority, "cluster": cluster, "device": device,
@@ -658,3 +676,16 @@ def caller(depth: int = 2) -> tuple[str, int]:
     if found is None:
         found = known[1][at] = code.co_filename, frame.f_lineno
     return found
+
+
+def grid_over(over: Any, grid: Any, block: Any, kernel: str) -> tuple[Any, ...]:
+    """Return the grid whose threads are at least so many along each axis."""
+    if grid is not None:
+        raise DeclarationError(f"kernel {kernel!r}: over= says the grid, so grid= is left out (got grid={grid!r}, over={over!r})")
+    axes, threads = (tuple(each) if isinstance(each, Sequence) else (each,) for each in (over, block))
+    threads += (1,) * (len(axes) - len(threads))
+    wrong = [each for each in (*axes, *threads) if not isinstance(each, (Parameter, SupportsIndex))]
+    if wrong:
+        what = "block= is missing" if block is None else f"over and block are integers or parameters (got {wrong[0]!r})"
+        raise DeclarationError(f"kernel {kernel!r}: {what}; write over=n, block=256")
+    return tuple(ceil_div(n, each) for n, each in zip(axes, threads))

@@ -12,12 +12,14 @@ import numpy as np
 from .arrays import (
     AllocArray,
     Array,
+    MovingView,
     Parameter,
     Viewable,
     array_by_default,
     array_values,
     as_dtype,
     as_shape,
+    checked_limits,
     converted,
     lacking,
     naming,
@@ -119,7 +121,9 @@ class Draft:
         self.snapshot = None
         return array
 
-    def add_parameter(self, name: str, dtype: Any, default: Any = None, shape: Any = (), copy: bool = False) -> Parameter:
+    def add_parameter(
+        self, name: str, dtype: Any, default: Any = None, shape: Any = (), copy: bool = False, least: Any = None, most: Any = None
+    ) -> Parameter:
         """Add a parameter; see `Graph.param`."""
         self.require_new(name, "parameter", self.parameters)
         if not name.isidentifier() or name in _RESERVED:
@@ -152,7 +156,8 @@ class Draft:
                 f" of the graph, or an object with memory (got {default!r})",
                 array=name,
             )
-        parameter = Parameter(name, dtype, default, shape, bool(copy))
+        limits = checked_limits(name, dtype, shape, default, least, most)
+        parameter = Parameter(name, dtype, default, shape, bool(copy), min=limits[0], max=limits[1])
         standing = array_by_default(parameter, self.arrays)
         if standing is not None:
             require_fit(name, parameter, standing)
@@ -257,6 +262,8 @@ class Draft:
                 self._require_known(parameter, node)
         if parameters:
             self._require_usable_defaults(node, parameters)
+            if not node.takes_moving:
+                _require_fixed(node)
 
     def _require_usable_defaults(self, node: Node, parameters: Iterable[Parameter]) -> None:
         """Raise DeclarationError if a node cannot use what one of its array parameters stands for by default."""
@@ -489,3 +496,15 @@ def array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Describ
             )
         values.flags.writeable = False
         return values, values.shape, values.dtype
+
+
+def _require_fixed(node: Node) -> None:
+    """Refuse views of a node of which a launch decides where they lie."""
+    for view in chain((access.view for access in node.accesses), node.addresses):
+        if isinstance(view, MovingView):
+            raise node_error(
+                node.name,
+                f"where {view.name!r} lies, a launch decides, and nodes of kind {node.kind} take views that are fixed; copy it to"
+                " an array of its own first",
+                array=view.root.name,
+            )

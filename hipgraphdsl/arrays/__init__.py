@@ -5,7 +5,7 @@ An `ArrayView` selects elements of one array by basic slices with positive steps
 the unit of dependency.
 """
 
-from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, KnownMemory, Parameter, UnboundValues
+from .arrays import AllocArray, Array, DeviceArray, ExternalArray, HostArray, KnownMemory, UnboundValues
 from .coercion import (
     array_values,
     as_device,
@@ -40,7 +40,21 @@ from .dtypes import (
     unheld,
     widened,
 )
+from .moving import MovingView
 from .needs import COLLECTIVE, HOST, WRITE, Need, array_by_default, device_need, lacking, require_fit, unlike, whole_array
+from .parameters import (
+    FUNCTIONS,
+    Expression,
+    Parameter,
+    ceil_div,
+    checked_limits,
+    maximum,
+    minimum,
+    range_of,
+    read_expression,
+    terms_of,
+    within,
+)
 from .regions import Region
 from .views import Access, ArrayView, Mode, Root, Sliceable, Viewable, as_view, no_array, reads, updates, writes
 
@@ -48,6 +62,7 @@ __all__ = [
     "CODES",
     "COLLECTIVE",
     "EXTRAS",
+    "FUNCTIONS",
     "HOST",
     "NAMES",
     "WRITE",
@@ -56,10 +71,12 @@ __all__ = [
     "Array",
     "ArrayView",
     "DeviceArray",
+    "Expression",
     "ExternalArray",
     "HostArray",
     "KnownMemory",
     "Mode",
+    "MovingView",
     "Need",
     "Parameter",
     "Region",
@@ -80,6 +97,8 @@ __all__ = [
     "as_rank",
     "as_shape",
     "as_view",
+    "ceil_div",
+    "checked_limits",
     "converted",
     "device_need",
     "dtype_named",
@@ -91,18 +110,24 @@ __all__ = [
     "is_extra",
     "kind_of",
     "lacking",
+    "maximum",
+    "minimum",
     "naming",
     "ndarray_of",
     "no_array",
     "own_copy",
     "part_of",
+    "range_of",
+    "read_expression",
     "reads",
     "require_fit",
     "require_flags",
+    "terms_of",
     "unheld",
     "unlike",
     "updates",
     "whole_array",
     "widened",
+    "within",
     "writes",
 ]

@@ -11,7 +11,7 @@ from ..errors import DeclarationError
 from .coercion import as_shape, naming
 from .dtypes import as_dtype
 from .regions import Region
-from .views import ArrayView, Root
+from .views import Root
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,51 +218,6 @@ class ExternalArray(Array):
                     " copy, or wrap its base and take a view"
                 )
             return ExternalArray(name, shape, dtype, obj, pointer, location, writeable, device=device, access=access)
-
-
-@dataclass(frozen=True, eq=False)
-class Parameter(Root):
-    """A value bound at launch: a scalar, or with a shape, an array.
-
-    Attributes
-    ----------
-    name : str
-        The launch keyword.
-    dtype : numpy.dtype
-    default : object
-        The value of the first launch; None if that launch must give it.
-    shape : tuple of int
-        Empty for a scalar.
-    copy : bool
-        Whether a launch copies values into page-locked memory of the Executable instead of using memory in place.
-    """
-
-    name: str
-    dtype: np.dtype[Any]
-    default: Any = None
-    shape: tuple[int, ...] = ()
-    copy: bool = False
-
-    kind = "parameter"
-    device = None
-
-    @property
-    def on_host(self) -> bool:
-        """Whether host callbacks may take it; the memory bound to it is checked at launch."""
-        return bool(self.shape)
-
-    def as_view(self) -> ArrayView:
-        """Return the view of all its elements."""
-        if not self.shape:
-            raise DeclarationError(
-                f"parameter {self.name!r} is a scalar and cannot stand where an array may; give it a shape", array=self.name
-            )
-        return super().as_view()
-
-    def __repr__(self) -> str:
-        shape = f", shape={self.shape}" if self.shape else ""
-        default = f", default={self.default!r}" if self.default is not None else ""
-        return f"Parameter({self.name!r}, {self.dtype}{default}{shape}{', copy=True' * self.copy})"
 
 
 def _placed(memory: KnownMemory, device: int | None) -> int:

@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from ..errors import DeclarationError
-from .arrays import AllocArray, Array, ExternalArray, Parameter
+from .arrays import AllocArray, Array, ExternalArray
+from .parameters import Parameter
 from .views import ArrayView, Viewable, as_view
 
 

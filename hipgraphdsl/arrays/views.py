@@ -330,6 +330,10 @@ class ArrayView(Sliceable):
                 continue
             wanted, extent = keys[at], shape[at]
             at += 1
+            if type(wanted) is not int and _is_moving(wanted):
+                from .moving import select  # which selects by expressions of parameters
+
+                return select(self, self.selection, key)
             if isinstance(wanted, slice):
                 start, stop, step = self._slice(key, wanted, extent)
                 first = selector.start + start * selector.step
@@ -377,10 +381,20 @@ class ArrayView(Sliceable):
 def selector_text(selector: Any) -> str:
     """Return an index or a slice as Python text."""
     if not isinstance(selector, slice):
-        return "..." if selector is Ellipsis else str(selector)
-    start = "" if selector.start is None else selector.start
-    stop = "" if selector.stop is None else selector.stop
-    return f"{start}:{stop}" + (f":{selector.step}" if selector.step not in (None, 1) else "")
+        return "..." if selector is Ellipsis else _bound_text(selector)
+    start = "" if selector.start is None else _bound_text(selector.start)
+    stop = "" if selector.stop is None else _bound_text(selector.stop)
+    colon = " : " if " " in f"{start}{stop}" else ":"
+    return f"{start}{colon}{stop}" + (f"{colon}{selector.step}" if selector.step not in (None, 1) else "")
+
+
+def _is_moving(key: Any) -> bool:
+    """Whether an index or a bound of a slice is a parameter, or an expression of them."""
+    return any(isinstance(bound, Root) for bound in ((key.start, key.stop, key.step) if type(key) is slice else (key,)))
+
+
+def _bound_text(bound: Any) -> str:
+    return bound.name if isinstance(bound, Root) else str(bound)
 
 
 _BOUND_TYPES = frozenset({int, type(None)})

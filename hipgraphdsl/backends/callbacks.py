@@ -127,7 +127,8 @@ class HostCalls:
     ) -> _Call:
         """Return the call of a node with its current arguments; create it by `make` unless it is known."""
         values = tuple(scope.value(arg) if isinstance(arg, Parameter) else None for arg in node.args)
-        addresses = tuple(scope.address(_view(arg)) if isinstance(arg, (ArrayView, Access)) else 0 for arg in node.args)
+        views = [scope.here(_view(arg)) if isinstance(arg, (ArrayView, Access)) else None for arg in node.args]
+        addresses = tuple(0 if view is None else (scope.address(view), view.shape) for view in views)
         known = self._calls.get(name)
         if known is not None and known.given[0] is node and known.given[2] == addresses and same(known.given[1], values):
             return known
@@ -201,7 +202,7 @@ class HostCalls:
         """Return an argument of a node's function: a value, host memory as a NumPy array, or memory as a `CapturedArray`."""
         if not isinstance(arg, (ArrayView, Access)):
             return scope.value(arg) if isinstance(arg, Parameter) else arg
-        view = _view(arg)
+        view = scope.here(_view(arg))
         lent = self._lend(scope, view)
         if node.calls == "capture" or (node.calls == "between" and not scope.is_host(view, lent)):
             from .interop import CapturedArray
@@ -216,7 +217,7 @@ class HostCalls:
             )
         array: Any = np.ndarray(view.shape, view.dtype, lent.buffer, scope.address(view) - lent.start, view.strides)
         array.flags.writeable = any(
-            a.is_write and a.view.root is view.root and a.bytes.overlaps(view.region) for a in node.access
+            a.is_write and a.view.root is view.root and (not view.size or a.bytes.overlaps(view.region)) for a in node.access
         )
         return array
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..arrays import Array, ArrayView, Parameter
+from ..arrays import Array, ArrayView, Expression, MovingView, Parameter
 from ..errors import DeclarationError
 from ..kernels import Symbol
 from ..nodes import Node, element_value
@@ -77,6 +77,8 @@ class Environment(Binding):
 
     def address(self, view: ArrayView, device: int | None = None) -> int:
         """Return the address of the first element of a view; a module's variable has one on each `device`."""
+        if isinstance(view, MovingView):
+            view = view.at(self.value)
         root = view.root
         found = self.addresses.get(root)
         offset = view.offset_bytes
@@ -94,6 +96,10 @@ class Environment(Binding):
                 array=root.name,
             )
         raise DeclarationError(f"array {scope.prefix + root.name!r} has no memory where it is used", array=root.name)
+
+    def here(self, view: ArrayView) -> ArrayView:
+        """Return the view that one stands for now: itself, unless a launch decides its place or length."""
+        return view.at(self.value) if isinstance(view, MovingView) else view
 
     def behind(self, root: Any) -> tuple[Environment, Any, int]:
         """Resolve an array or parameter to what has its memory now: as `resolve`, and beyond defaults that the parent binds.
@@ -114,8 +120,12 @@ class Environment(Binding):
         """Return the current value of a scalar parameter, converted to its dtype."""
         if parameter in self.values:
             return self.values[parameter]
+        if isinstance(parameter, Expression):
+            return parameter.at(self.value)
         scope, root, _ = self.resolve(parameter)
-        if isinstance(root, Parameter):
+        if isinstance(root, Expression):
+            root = root.at(scope.value)
+        elif isinstance(root, Parameter):
             return scope.values[root]
         return element_value(root, parameter.dtype, f"parameter {self.prefix + parameter.name!r}")
 

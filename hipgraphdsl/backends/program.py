@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _AUTO_FREE_ON_LAUNCH = 1
 _INVALID_VALUE = 1  # hipErrorInvalidValue
+_UPDATE_FAILURE = 910  # hipErrorGraphExecUpdateFailure
 
 
 class Naming:
@@ -227,6 +228,8 @@ class GraphProgram(Program):
         """Steps of the plan's batches that cannot share a node now, so that each has its own."""
         self.programmatic: frozenset[int] = frozenset()
         """Steps to which programmatic edges lead."""
+        self._idle: dict[int, Operation] = {}
+        """Steps that have nothing to do now, whose nodes are disabled for that; with the operations that the nodes hold."""
 
     @classmethod
     def build(cls, plan: Plan, scope: Environment, disabled: frozenset[int] = frozenset()) -> Self:
@@ -304,12 +307,14 @@ class GraphProgram(Program):
         node, before = self.nodes[index], self.operations[index]
         batch = self.batches.get(index)
         if batch is not None:
-            if not batch.takes(index, operation):
+            launch = operation if isinstance(operation, Launch) else None
+            if launch is not None and not batch.takes(index, launch):
                 return False
-            assert isinstance(operation, Launch)
-            batch.put(index, operation)
+            batch.put(index, launch)
             self.operations[index] = operation
             return True
+        if index in self._idle or isinstance(operation, Nothing):
+            return self._change_idle(index, operation)
         if not node or type(operation) is not type(before) or (index in self.programmatic and not self._waits(operation)):
             return False
         try:
@@ -319,12 +324,38 @@ class GraphProgram(Program):
                 else:
                     changed = operation.set(self.runtime, self.handle, node, before)
         except HipError as error:
-            if error.code != _INVALID_VALUE or "fixed_memory_devices" not in self.runtime.target.quirks:
+            fixed = error.code == _INVALID_VALUE and "fixed_memory_devices" in self.runtime.target.quirks
+            other = error.code == _UPDATE_FAILURE and isinstance(operation, RunChild)  # a node of the child does nothing now
+            if not fixed and not other:
                 raise self.named(error, self.plan.step(index)) from error.__cause__
             changed = False  # a new graph either holds it or fails for the same reason
         if changed:
             self.operations[index] = operation
         return changed
+
+    def _change_idle(self, index: int, operation: Operation) -> bool:
+        """Let a step do nothing from the next launch on, or something again, by disabling its node; False where that fails."""
+        node, held = self.nodes[index], self._idle.get(index, self.operations[index])
+        busy = not isinstance(operation, Nothing)
+        if not busy:
+            if index not in self._idle:
+                if not node or not self._can_disable(held):
+                    return False
+                with self.naming(self.plan.step(index)):
+                    self.runtime.graph_node_set_enabled(self.handle, node, busy)
+                self._idle[index] = held
+        else:
+            self.operations[index] = held
+            if type(operation) is not type(held):
+                return False
+            del self._idle[index]
+            if not equal(held, operation) and not self.change(index, operation):
+                return False
+            if index not in self.disabled:
+                with self.naming(self.plan.step(index)):
+                    self.runtime.graph_node_set_enabled(self.handle, node, busy)
+        self.operations[index] = operation
+        return True
 
     def change_child(self, node: int, operation: RunChild) -> bool:
         """Update the child graph of a node; False where the backend cannot."""
@@ -332,6 +363,8 @@ class GraphProgram(Program):
 
     def enable(self, index: int, enabled: bool) -> bool:
         operation, node = self.operations[index], self.nodes[index]
+        if index in self._idle:
+            return True  # its node is disabled
         batch = self.batches.get(index)
         if batch is not None:
             launch = operation if enabled and isinstance(operation, Launch) else None

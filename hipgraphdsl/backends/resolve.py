@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, HostArray, Parameter
+from ..arrays import Access, ArrayView, Expression, HostArray, MovingView, Parameter, range_of
 from ..errors import HipError, node_error
-from ..kernels import check_argument
+from ..kernels import KernelParameter, check_argument
 from ..nodes import (
     AllocNode,
     CapturedNode,
@@ -32,6 +32,7 @@ from ..nodes import (
     SemaphoreSignalNode,
     SemaphoreWaitNode,
     copy_geometry,
+    copyable,
     element_bytes,
     require_clusters,
 )
@@ -59,9 +60,11 @@ def resolve(step: Step, scope: Environment, device: int) -> op.Operation:
         case KernelNode():
             return _launch(node, scope, device)
         case _ if step.by_kernel:
-            return _copy_by_kernel(*node.copied[0], scope, device)
+            dst, src = _sides(node, *node.copied[0], scope)
+            return _copy_by_kernel(dst, src, scope, device) if dst.size else op.Nothing()
         case MemcpyNode():
-            return copy(node.dst, node.src, scope, device)
+            dst, src = _sides(node, node.dst, node.src, scope)
+            return copy(dst, src, scope, device) if dst.size else op.Nothing()
         case MemsetNode():
             return _fill(node, scope, device)
         case AllocNode():
@@ -101,6 +104,19 @@ def resolve(step: Step, scope: Environment, device: int) -> op.Operation:
             return made
 
 
+def _sides(node: Node, dst: ArrayView, src: ArrayView, scope: Environment) -> tuple[ArrayView, ArrayView]:
+    """Return the two sides of a copy as they are now; refuse those that a launch has made different."""
+    to, origin = scope.here(dst), scope.here(src)
+    if (to is dst and origin is src) or (copyable(to, origin) and (not to.size or copy_geometry(to, origin) is not None)):
+        return to, origin
+    raise node_error(
+        scope.prefix + node.name,
+        f"{src.name!r} is now {origin.name!r} of shape {origin.shape}, and {dst.name!r} is {to.name!r} of shape {to.shape}; both"
+        " sides of a copy have the same shape",
+        array=dst.root.name,
+    )
+
+
 def _held(step: Step, scope: Environment) -> tuple[op.RunChild, ...]:
     plans = step.bodies if step.child is None else (step.child,)
     return tuple(op.RunChild(plan, scope.children[name]) for plan, (name, _, _) in zip(plans, step.node.held))
@@ -109,14 +125,40 @@ def _held(step: Step, scope: Environment) -> tuple[op.RunChild, ...]:
 def _axis(axis: Any, scope: Environment, node: KernelNode, field: str) -> int:
     if not isinstance(axis, Parameter):
         return axis  # type: ignore[no-any-return]  # a checked int
-    value = int(scope.value(axis))
-    if not 1 <= value < 2**32:
-        limit = "at least 1" if value < 1 else "less than 2**32"
-        raise node_error(scope.prefix + node.name, f"{field} is parameter {axis.name!r}, which must be {limit} (got {value})")
+    value, least = int(scope.value(axis)), 0 if field.startswith("grid") else 1
+    if not least <= value < 2**32:
+        limit = f"at least {least}" if value < least else "less than 2**32"
+        what = f"{axis.told(scope.value)}, and" if isinstance(axis, Expression) else f"parameter {axis.name!r}, which"
+        raise node_error(scope.prefix + node.name, f"{field} is {what} must be {limit} (got {value})")
     return value
 
 
-def _launch(node: KernelNode, scope: Environment, device: int) -> op.Launch:
+def _aligned(address: int, parameter: KernelParameter, view: ArrayView, scope: Environment, node: KernelNode) -> int:
+    """Return the address of a view; refuse one that moves to where elements of a vector type cannot lie."""
+    if isinstance(view, MovingView) and parameter.lanes > 1 and address % parameter.target_align:
+        raise node_error(
+            scope.prefix + node.name,
+            f"{view.name!r} is now {scope.here(view).name!r}, which does not begin at a multiple of {parameter.target_align}"
+            f" bytes, as a {parameter.ctype} of argument {parameter.name!r} does",
+            array=view.root.name,
+        )
+    return address
+
+
+def _fitting(arg: Expression, value: int, parameter: KernelParameter, scope: Environment, node: KernelNode) -> int:
+    """Return the value of an expression that a kernel's argument takes; refuse one that its type does not hold."""
+    least, most = range_of(parameter.dtype)  # type: ignore[arg-type]  # an integer's, as the declaration holds
+    if not least <= value <= most:
+        raise node_error(
+            scope.prefix + node.name,
+            f"argument {parameter.name!r} of kernel {node.kernel.name!r} is {arg.told(scope.value)}, and {parameter.ctype} holds"
+            f" {least} to {most}",
+            array=arg.terms[0].name,
+        )
+    return value
+
+
+def _launch(node: KernelNode, scope: Environment, device: int) -> op.Launch | op.Nothing:
     function, packer = scope.shared.function(node.kernel, node, device, scope.prefix)
     values = []
     for parameter, arg in zip(packer.signature.parameters, node.args):
@@ -128,9 +170,13 @@ def _launch(node: KernelNode, scope: Environment, device: int) -> op.Launch:
         elif kind in _PLAIN:
             values.append(arg)
         elif kind is Access:
-            values.append(scope.address(arg.view, device))
+            values.append(_aligned(scope.address(arg.view, device), parameter, arg.view, scope, node))
+        elif kind is MovingView:
+            values.append(_aligned(scope.address(arg, device), parameter, arg, scope, node))
         else:
-            value, dtype = scope.value(arg) if kind is Parameter else arg, parameter.dtype
+            value, dtype = scope.value(arg) if isinstance(arg, Parameter) else arg, parameter.dtype
+            if kind is Expression:
+                value = _fitting(arg, value, parameter, scope, node)
             if type(value) not in _PLAIN or dtype is None or dtype.isbuiltin != 1:  # else a parameter's, which is converted
                 value = check_argument(parameter, value, f"node {scope.prefix + node.name!r}: kernel {node.kernel.name!r}")
             values.append(value)
@@ -141,6 +187,8 @@ def _launch(node: KernelNode, scope: Environment, device: int) -> op.Launch:
         block = tuple(_axis(axis, scope, node, f"block.{i}") for i, axis in enumerate(block))
         if block[0] * block[1] * block[2] > 1024:
             raise node_error(scope.prefix + node.name, f"a block has at most 1024 threads (got {block})")
+    if not grid[0] or not grid[1] or not grid[2]:
+        return op.Nothing()
     if node.kernel.dynamic_shared and not node.shared_bytes:
         raise HipError(
             f"launch of kernel {node.kernel.name!r}", 1, "hipErrorInvalidValue",
@@ -261,9 +309,11 @@ def _memset_size(node: MemsetNode, element: bytes, scope: Environment) -> int:
     return size
 
 
-def _fill(node: MemsetNode, scope: Environment, device: int) -> op.Fill | op.Launch:
-    view, region = node.dst, node.dst.region
-    element = _element(node, scope)
+def _fill(node: MemsetNode, scope: Environment, device: int) -> op.Fill | op.Launch | op.Nothing:
+    view = scope.here(node.dst)
+    region, element = view.region, _element(node, scope)
+    if not view.size:
+        return op.Nothing()
     address = scope.address(view, device)
     size = _memset_size(node, element, scope)
     if size:

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
-from ..arrays import Access, ExternalArray, Parameter, Region
+from ..arrays import Access, Expression, ExternalArray, Parameter, Region
 from ..nodes import Node
 from ..nodes.facets import Asked, KernelLaunch
 from ..nodes.workflow import Level, Workflow
@@ -95,9 +95,17 @@ class CheckedLevel(Level):
 
     def value(self, axis: Any) -> int | None:
         """Return an extent of a grid or block; None if it is set at launch."""
-        root = self.resolve(axis)[1] if isinstance(axis, Parameter) else axis
-        extent = root.default if isinstance(root, Parameter) else root
+        extent = self.default(axis) if isinstance(axis, Parameter) else axis
         return None if extent is None else int(extent)
+
+    def default(self, parameter: Parameter) -> Any:
+        """Return the value of a scalar parameter or an expression here, as far as bindings and defaults tell; else None."""
+        if isinstance(parameter, Expression):
+            return parameter.default_at(self.default)
+        scope, root, _ = self.resolve(parameter)
+        if isinstance(root, Expression):
+            return scope.default(root)
+        return root.default if isinstance(root, Parameter) else root
 
     def leaves(self, node: Node) -> Iterator[tuple[CheckedLevel, Node, Access]]:
         """Yield each access of a node as (scope, node, access); for a child graph, those of its innermost nodes."""

@@ -59,7 +59,15 @@ PARTS: dict[str, Any] = {
         "name kind dtype shape",
     ),
     "parameter": record(
-        {"name": ref("name"), "dtype": ref("dtype"), "shape": SHAPE, "copy": FLAG, "default": ref("value")},
+        {
+            "name": ref("name"),
+            "dtype": ref("dtype"),
+            "shape": SHAPE,
+            "copy": FLAG,
+            "default": ref("value"),
+            "min": {"type": "integer"},
+            "max": {"type": "integer"},
+        },
         "name dtype",
     ),
 }

@@ -17,6 +17,7 @@ from ..arrays import (
     no_array,
     require_fit,
     whole_array,
+    within,
 )
 from ..backends import Environment
 from ..backends.lent import Lent
@@ -119,7 +120,7 @@ class Parameters:
             return array_values(f"parameter {name!r}", value, parameter.dtype, parameter.shape, name)
         if parameter.shape:
             return self.address_for(name, parameter, value)
-        return element_value(value, parameter.dtype, f"parameter {name!r}")
+        return within(parameter, element_value(value, parameter.dtype, f"parameter {name!r}"), f"parameter {name!r}")
 
     def address_for(self, name: str, parameter: Parameter, value: Any) -> int:
         """Return the address of a value for an array parameter; an external object is kept alive until it is replaced."""

@@ -6,7 +6,7 @@ from .base import Node, same
 from .host import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, callable_name
 from .kernel import KernelNode, require_clusters
 from .kinds import KINDS, add_kind, is_node, node_of
-from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, element_bytes, element_value
+from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, copyable, element_bytes, element_value
 from .sync import (
     EmptyNode,
     Event,
@@ -64,6 +64,7 @@ __all__ = [
     "add_kind",
     "callable_name",
     "copy_geometry",
+    "copyable",
     "element_bytes",
     "element_value",
     "is_node",

@@ -7,7 +7,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..arrays import WRITE, Access, ArrayView, Need, Parameter, Viewable, device_need, kind_of, lacking, no_array, part_of
+from ..arrays import (
+    WRITE,
+    Access,
+    ArrayView,
+    MovingView,
+    Need,
+    Parameter,
+    Viewable,
+    device_need,
+    kind_of,
+    lacking,
+    no_array,
+    part_of,
+)
 from ..errors import DeclarationError, node_error
 from ..kernels import KernelParameter, Signature, check_argument
 
@@ -40,7 +53,10 @@ def fitting_argument(parameter: KernelParameter, arg: Any, node: str, kernel: st
     elif isinstance(arg, Parameter):
         array = arg.name
         dtype = parameter.value_dtype
-        if arg.shape or dtype != arg.dtype:
+        if arg.terms:
+            if dtype is None or dtype.kind not in "iub":
+                fault = f" is {parameter.ctype}, and {arg.name} is an integer expression; compute it in the kernel"
+        elif arg.shape or dtype != arg.dtype:
             struct = parameter.dtype is not None and parameter.dtype.names
             whole = str(dtype) if parameter.lanes > 1 else repr(str(dtype))
             wanted = f"module.structs[{parameter.ctype!r}]" if struct else whole
@@ -95,7 +111,7 @@ def pointer_fault(parameter: KernelParameter, view: ArrayView, given: Any) -> st
             " hg.updates"
         )
     if parameter.lanes > 1 and not is_complex:
-        elements = view.region.run // view.dtype.itemsize
+        elements = view.size if isinstance(view, MovingView) else view.region.run // view.dtype.itemsize
         if elements % parameter.lanes:
             held = f"has {elements} elements{' in a row' * (not view.contiguous)}, not a multiple of {parameter.lanes}"
             return f" is {parameter.ctype}: {view.name!r} {held}"

@@ -23,7 +23,21 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import core_schema
 
-from ..arrays import WRITE, Access, AllocArray, Array, ArrayView, Need, Parameter, Root, as_view, lacking
+from ..arrays import (
+    WRITE,
+    Access,
+    AllocArray,
+    Array,
+    ArrayView,
+    Expression,
+    MovingView,
+    Need,
+    Parameter,
+    Root,
+    as_view,
+    lacking,
+    terms_of,
+)
 from ..errors import DeclarationError, node_error, shown, suggested
 from ..kernels import Kernel, Module, Symbol
 from ..lazy import lazy
@@ -125,6 +139,8 @@ class Node(BaseModel):
     """Whether the body of a conditional node may contain it (CUDA's reference for cudaConditionalNodeParams)."""
     in_child: ClassVar[bool] = True
     """Whether a child graph node may contain it; if not, the child's nodes are inlined into the parent (CUDA's rule)."""
+    takes_moving: ClassVar[bool] = False
+    """Whether a launch may decide where its views lie (`MovingView`); what lowers it takes them as they are then."""
     copies: ClassVar[bool] = False
     """Whether it may issue copies, which read pageable host memory at the time of the call."""
     untried: ClassVar[str] = ""
@@ -566,6 +582,9 @@ def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
     """Replace the arrays and parameters in a field's value by those of the same names; DeclarationError if one does not match."""
     if value is None or type(value) in _PLAIN:
         return value
+    if isinstance(value, MovingView):
+        root = translated(value.root, arrays, parameters, node)
+        return value.replaced(root, lambda parameter: translated(parameter, arrays, parameters, node))
     if isinstance(value, ArrayView):
         root = translated(value.root, arrays, parameters, node)
         if isinstance(root, ArrayView):
@@ -573,6 +592,8 @@ def translated(value: Any, arrays: Mapping[str, Any], parameters: Mapping[str, A
         return value.on(root)
     if isinstance(value, Access):
         return Access(translated(value.view, arrays, parameters, node), value.mode, value.region)
+    if isinstance(value, Expression):
+        return value.replaced(lambda parameter: translated(parameter, arrays, parameters, node))
     if isinstance(value, (Array, Parameter)):
         if value.kind == "symbol":
             return value
@@ -622,6 +643,10 @@ def same(a: Any, b: Any, same_root: Callable[[Any, Any], bool] = operator.is_) -
         return a.keys() == b.keys() and all(same(value, b[key], same_root) for key, value in a.items())
     if isinstance(a, (np.ndarray, np.generic)):
         return (a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes())
+    if isinstance(a, MovingView):
+        return a.same_as(b, same_root)
+    if isinstance(a, Expression):
+        return a.name == b.name and all(map(same_root, a.terms, b.terms))
     if isinstance(a, (Array, Parameter)):
         return same_root(a, b)
     if dataclasses.is_dataclass(a) and hasattr(a, "view"):
@@ -661,15 +686,18 @@ def parameters_of(values: Iterable[Any]) -> tuple[Parameter, ...]:
         kind = type(value)
         if kind is int or kind is float:
             continue
-        root = value.root if kind is ArrayView else value.view.root if kind is Access else value
+        view = value.view if kind is Access else value
+        root = view.root if isinstance(view, ArrayView) else view
         if isinstance(root, Parameter):
-            found[root] = None
+            found.update(dict.fromkeys(terms_of(root)))
+        if isinstance(view, MovingView):
+            found.update(dict.fromkeys(view.terms))
     return tuple(found)
 
 
 def views_of(values: Iterable[Any]) -> tuple[ArrayView, ...]:
     """Return the views among values, and those of accesses among them."""
-    kinds = (ArrayView, Access)
+    kinds = (ArrayView, Access, MovingView)
     return tuple([value.view if type(value) is Access else value for value in values if type(value) in kinds])
 
 

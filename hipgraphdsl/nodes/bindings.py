@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..arrays import Array, ArrayView, Parameter
@@ -48,6 +48,13 @@ class Binding:
                 break
         return at, root, offset
 
+    def _behind_all(self, terms: Iterable[Parameter]) -> Iterator[tuple[Self, Parameter]]:
+        """Yield the parameters that those of an expression here stand for, each with the binding that owns it."""
+        for term in terms:
+            at, found, _ = self.resolve(term)
+            if isinstance(found, Parameter):
+                yield from at._behind_all(found.terms) if found.terms else ((at, found),)
+
     def parameters_of(self, node: Node) -> Iterator[tuple[Self, Parameter]]:
         """Yield the parameters that a node here depends on, each with the binding that owns it.
 
@@ -60,6 +67,9 @@ class Binding:
         for root in node.roots:
             at, found, _ = self.resolve(root)
             while isinstance(found, Parameter):
+                if found.terms:
+                    yield from at._behind_all(found.terms)
+                    break
                 yield at, found
                 default = at.default_of(found)
                 if default is None:

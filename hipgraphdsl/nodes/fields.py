@@ -205,6 +205,8 @@ def extents(value: Any, info: ValidationInfo) -> Dim3:
             result.append(axis)
             continue
         extent = as_int(axis)
+        if value is None:
+            raise node_error(node, f"{field} is missing; give grid= and block=, or over= and block=")
         if extent is None:
             raise node_error(node, f"{field}.{i} is an integer (got {axis!r})")
         if extent < 1:

@@ -93,6 +93,7 @@ def _accesses(value: Any, info: ValidationInfo) -> tuple[Access, ...]:
 class _UserCode(Node):
     """Base of host, captured and eager nodes."""
 
+    takes_moving = True
     apart = True
 
     fn: Annotated[Any, CALLBACK]

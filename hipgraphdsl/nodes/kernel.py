@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import numpy as np
 from pydantic import Field, ValidationInfo
 
-from ..arrays import Access, ArrayView, DeviceArray, Need, Parameter, Sliceable, Viewable
+from ..arrays import Access, ArrayView, DeviceArray, MovingView, Need, Parameter, Sliceable, Viewable
 from ..errors import DeclarationError, listed, node_error, shown, suggested
 from ..kernels import Kernel, KernelParameter, Signature
 from ..lazy import lazy
@@ -196,6 +196,7 @@ class KernelNode(Node):
     reach = "device"
     placed = "memory"
     in_body = True
+    takes_moving = True
 
     kernel: Annotated[Kernel, KERNEL]
     grid: Annotated[Any, EXTENTS, Rule(keyword=True)]
@@ -258,7 +259,7 @@ class KernelNode(Node):
         signature = self.kernel.signature or self.signature
         known = self.kernel.module.handle is None
         for parameter, arg in zip(signature.parameters, self.args):
-            if type(arg) is ArrayView and known:
+            if isinstance(arg, ArrayView) and known:
                 found.append(arg.accessed("read" if parameter.const else "update"))
             elif type(arg) is Access:
                 found.append(arg)
@@ -268,8 +269,7 @@ class KernelNode(Node):
 
     def changed(self, **fields: Any) -> Self:
         """Like `Node.changed`; `args` may be a dict by kernel parameter name, and other keywords name single arguments."""
-        known = type(self).model_fields
-        args = fields.get("args", {})
+        known, args = type(self).model_fields, fields.get("args", {})
         others = {name: fields.pop(name) for name in [*fields] if name not in known}
         names = self.argument_names if others or "args" in fields else ()
         for name in others:
@@ -296,7 +296,7 @@ class KernelNode(Node):
     def _reached(self) -> list[tuple[ArrayView, Need]]:
         signature = self.kernel.signature or self.signature
         pairs = ((p, arg.view if type(arg) is Access else arg) for p, arg in zip(signature.parameters, self.args))
-        return [(view, reached_by(parameter, view)) for parameter, view in pairs if type(view) is ArrayView]
+        return [(view, reached_by(parameter, view)) for parameter, view in pairs if isinstance(view, ArrayView)]
 
     @property
     def launched(self) -> Self:
@@ -507,13 +507,13 @@ class _Shared:
             views.append(view)
             if access is not None:
                 accesses.append(access)
-            if type(view.root) is Parameter:
+            if type(view.root) is Parameter or type(view) is MovingView:
                 mentions = True
         for at, least, most, parameter in self._values:
             arg = bound[at]
             if type(arg) is not int or not least <= arg <= most:
                 bound[at] = fitting_argument(parameter, arg, name, self._kernel.name)
-                mentions = mentions or type(arg) is Parameter
+                mentions = mentions or isinstance(arg, Parameter)
         if self._symbols:
             accesses += self._symbols
         fields["args"], fields["accesses"], fields["addresses"] = tuple(bound), tuple(accesses), tuple(views)

@@ -19,6 +19,7 @@ from ..arrays import (
     Array,
     ArrayView,
     HostArray,
+    MovingView,
     Need,
     Parameter,
     Viewable,
@@ -124,6 +125,7 @@ class MemcpyNode(Node):
     reach = "copy"
     placed = "memory"
     in_body = True
+    takes_moving = True
     copies = True
 
     dst: View
@@ -134,13 +136,15 @@ class MemcpyNode(Node):
         name, dst, src = self.name, self.dst, self.src
         if dst.dtype != src.dtype:
             raise node_error(name, f"a copy keeps the dtype; {src.name!r} is {src.dtype} and {dst.name!r} is {dst.dtype}")
-        if not copyable(dst, src):
+        if any(isinstance(view, MovingView) and not view.has_fixed_shape for view in (dst, src)):
+            pass  # whether they fit, each launch decides
+        elif not copyable(dst, src):
             raise node_error(
                 name,
                 f"{src.name!r} has shape {src.shape} ({src.nbytes} bytes) and {dst.name!r} has shape {dst.shape} ({dst.nbytes}"
                 " bytes); slice one of them to the other's shape",
             )
-        if copy_geometry(dst, src) is None:
+        elif copy_geometry(dst, src) is None:
             raise node_error(
                 name,
                 f"no single 3-D pitched copy takes {src.name!r} (strides {src.strides}) to {dst.name!r} (strides {dst.strides});"
@@ -303,6 +307,7 @@ class MemsetNode(Node):
     reach = "device"
     placed = "memory"
     in_body = True
+    takes_moving = True
 
     dst: View
     value: Annotated[Value, Rule(always=True)] = 0
@@ -311,7 +316,7 @@ class MemsetNode(Node):
     def model_post_init(self, _: Any) -> None:
         name, dst, value = self.name, self.dst, self.value
         if isinstance(value, Parameter):
-            if value.shape or value.dtype != dst.dtype:
+            if not (value.terms and dst.dtype.kind in "iu") and (value.shape or value.dtype != dst.dtype):
                 why = f"the value of {dst.name!r} has dtype {dst.dtype}; parameter {value.name!r} is {value!r}"
                 raise node_error(name, why, array=value.name)
         else:

@@ -21,6 +21,7 @@ from ..arrays import (
     dtype_named,
     kind_of,
     own_copy,
+    read_expression,
 )
 from ..errors import DeclarationError, shown
 from ..kernels import Module
@@ -90,6 +91,8 @@ def tagged(data: dict[str, Any], names: _Names) -> Any:
 
 def _tagged_param(names: _Names, members: Members) -> Any:
     text = _only(members, "param", str)
+    if "[" not in text and not text.isidentifier():
+        return read_expression(text, names.parameter)
     found = names.selected(text, names.parameter)
     return found.as_view() if isinstance(found, Parameter) and found.shape else found
 

@@ -9,21 +9,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from collections.abc import Callable, Container, Mapping, MutableMapping
+from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from ..arrays import (
-    Access,
-    Array,
-    ArrayView,
-    Parameter,
-    Viewable,
-    kind_of,
-    own_copy,
-)
+from ..arrays import Access, Array, ArrayView, Expression, Parameter, Viewable, kind_of, own_copy, read_expression
 from ..errors import DeclarationError, listed, shown
 from ..kernels import Kernel, Module, Symbol
 from ..kernels.layouts import dtype_data
@@ -98,6 +90,19 @@ SHAPE = list_of({"type": "integer", "minimum": 1}, maxItems=32)
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
+
+
+def _selectors(text: str) -> Iterator[str]:
+    """Yield the parts of a selection between its commas, except those of functions."""
+    depth, part = 0, ""
+    for c in text:
+        depth += (c == "(") - (c == ")")
+        if c == "," and not depth:
+            yield part
+            part = ""
+        else:
+            part += c
+    yield part
 
 
 class Names:
@@ -176,7 +181,7 @@ class Names:
             return value
         if kind is float:
             return value if math.isfinite(value) else {"float": str(value)}
-        if kind is Parameter:
+        if kind is Parameter or kind is Expression:
             return {"param": value.name}
         if kind is Access:
             return {value.mode: self.view_data(value.view)}
@@ -270,8 +275,7 @@ class Names:
             raise DeclarationError(f"there is no parameter {name[:60]!r}; parameters are {listed(self.parameters)}")
         return parameter
 
-    @staticmethod
-    def selected(text: str, find: Callable[[str], Any]) -> Any:
+    def selected(self, text: str, find: Callable[[str], Any]) -> Any:
         """Resolve ``name`` or ``name[selection]``; `find` resolves the name."""
         name, bracket, rest = text.partition("[")
         root = find(name)
@@ -279,14 +283,15 @@ class Names:
             return root
         if not rest.endswith("]") or len(text) > 2000:
             raise DeclarationError(f"{text[:60]!r} is no view; write 'x[3, 8:248, 0:10:2]'")
-        keys: list[int | slice] = []
-        for part in rest[:-1].split(","):
-            numbers = part.strip().split(":")
-            if len(numbers) > 3 or not all(n.isascii() and n.isdigit() and len(n) <= 20 for n in numbers):
+        keys: list[Any] = []
+        for part in _selectors(rest[:-1]):
+            numbers = [n.strip() for n in part.split(":")]
+            plain = all(n.isascii() and n.isdigit() and len(n) <= 20 for n in numbers)
+            if len(numbers) > 3 or "" in numbers:
                 raise DeclarationError(
                     f"{text[:60]!r} is no view: {part[:40]!r} is neither an index nor a slice 'start:stop:step'"
                 )
-            bounds = [int(n) for n in numbers]
+            bounds = [int(n) for n in numbers] if plain else [read_expression(n, self.parameter) for n in numbers]
             keys.append(bounds[0] if len(bounds) == 1 else slice(*bounds))
         return root[tuple(keys)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from ...arrays import Access, ArrayView, ExternalArray, Parameter
+from ...arrays import Access, ArrayView, ExternalArray, MovingView, Parameter, terms_of
 from ...checks.levels import CheckedLevel
 from ...nodes.facets import KernelLaunch
 from .arithmetic import Base
@@ -158,9 +158,7 @@ def known_value(scope: CheckedLevel, value: Any) -> int | None:
     if type(value) is int:
         return value
     if isinstance(value, Parameter):
-        value = scope.resolve(value)[1]
-        if isinstance(value, Parameter):
-            value = value.default
+        value = scope.default(value)
     try:
         return int(value.__index__())
     except (AttributeError, TypeError):
@@ -172,6 +170,11 @@ def _memory(scope: CheckedLevel, view: ArrayView, bound: bool) -> tuple[Any, int
 
     Like other parameters an array parameter stands for its default.
     """
+    if isinstance(view, MovingView):
+        found = view.default_at(scope.default)
+        if found is None:
+            return None
+        view = found
     root, offset = view.root, view.offset_bytes
     if bound:
         owner, root, inner = scope.resolve(root)
@@ -216,8 +219,9 @@ def _defaults(scope: CheckedLevel, node: KernelLaunch) -> str:
     """Return the end of a message that names the defaults on which a finding may depend."""
     program = program_of(node.kernel)
     values = [node.args[n] for n in sorted(program.deciding)] if program is not None else []
-    found = [scope.resolve(value)[1] for value in (*node.grid, *node.block, *values) if isinstance(value, Parameter)]
-    used = dict.fromkeys(f"{p.name} = {p.default}" for p in found if isinstance(p, Parameter) and p.default is not None)
+    terms = (term for value in (*node.grid, *node.block, *values) for term in terms_of(value))
+    found = [root for term in terms for root in terms_of(scope.resolve(term)[1])]
+    used = dict.fromkeys(f"{p.name} = {p.default}" for p in found if p.default is not None)
     return f"; with the default{'s' * (len(used) > 1)} {', '.join(used)}" if used else ""
 
 

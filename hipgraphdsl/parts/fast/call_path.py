@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ...arrays import Parameter
+from ...arrays import Access, Expression, MovingView, Parameter
 from ...backends import Environment, Program
 from ...backends.operations import Launch, Operation
 from ...backends.program import GraphProgram
@@ -28,6 +28,11 @@ from ...runtimes.base import Runtime
 _KINDS: Final = "?bBhHiIqQfd"  # struct codes of arguments that the launcher can write
 _MOST_USES: Final = 8192  # kernel nodes whose argument memory is kept for the launcher
 _NONE: Final[frozenset[int]] = frozenset()
+
+
+def _computed(arg: object) -> bool:
+    """Whether a launch computes an argument from parameters."""
+    return isinstance(arg.view if isinstance(arg, Access) else arg, (Expression, MovingView))
 
 
 class _Arguments:
@@ -255,7 +260,7 @@ class CompiledPath(CallPath):
         self._clear()
         for name, (scope, parameter, indices) in users.items():
             value = scope.values.get(parameter)
-            if value is None or len(self._kept) + len(indices) > _MOST_USES:
+            if value is None or (parameter.min, parameter.max) != (None, None) or len(self._kept) + len(indices) > _MOST_USES:
                 continue
             kind, uses = "", []
             steps = set()
@@ -305,7 +310,7 @@ class CompiledPath(CallPath):
             """Whether a value is the parameter, which may have another name inside a child."""
             return isinstance(value, Parameter) and inner.resolve(value)[:2] == (scope, parameter)
 
-        if any(map(is_it, (*node.grid, *node.block))):
+        if any(map(is_it, (*node.grid, *node.block))) or any(map(_computed, node.args)):
             return "", []
         places = [k for k, arg in enumerate(node.args) if is_it(arg)]
         codes = {operation.packer.signature.parameters[k].format for k in places}

@@ -20,8 +20,10 @@ from ...arrays import (
     AllocArray,
     Array,
     ArrayView,
+    Expression,
     ExternalArray,
     HostArray,
+    MovingView,
     Parameter,
     Root,
     UnboundValues,
@@ -261,6 +263,9 @@ class _Body:
             extra = f", default={self.value(parameter.default)}" if parameter.default is not None else ""
             extra += f", shape={parameter.shape!r}" if parameter.shape else ""
             extra += ", copy=True" if parameter.copy else ""
+            extra += "".join(
+                f", {key}={value}" for key, value in (("min", parameter.min), ("max", parameter.max)) if value is not None
+            )
             lines.append(
                 f"{self.variable(parameter)} = g.param({quoted(parameter.name)}, dtype={_dtype(parameter.dtype)}{extra})"
             )
@@ -362,12 +367,16 @@ class _Body:
             name = f"{self.program.modules[root.module]}.symbol({quoted(root.name)})"
         else:
             name = self.variable(root)
+        if isinstance(view, MovingView):
+            return name + view.spelled(self.variable, "hg.")[len(root.name) :]
         return name + view.name[len(root.name) :]
 
     def value(self, value: Any) -> str:
         kind = type(value)
         if isinstance(value, ArrayView):
             return self.view(value)
+        if isinstance(value, Expression):
+            return value.spelled(self.variable, "hg.")
         if isinstance(value, Parameter):
             return self.variable(value)
         if isinstance(value, Access):

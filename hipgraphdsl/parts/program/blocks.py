@@ -71,7 +71,8 @@ class GraphFunctions:
         """Return the call that builds the graph of a child; children of the same form share one function."""
         names = Names({*self.handles.fixed, *self.handles.outer, *block.given})
         statements, declared = self._statements(block, names)
-        used = {piece for statement in statements for piece in statement.pieces if isinstance(piece, str)}
+        pieces = (piece for statement in statements for piece in statement.pieces if isinstance(piece, str))
+        used = {word for piece in pieces for word in re.findall(r"\w+", piece)}
         given = {name: value for name, value in block.given.items() if name in used}
         name, prefix, workflow = "", "", 0  # for a child without nodes
         if block.scope is not None:

@@ -33,7 +33,7 @@ from ...runtimes.data import (
 )
 from ...target import Target
 from ..recorder.recorder import RecorderRuntime
-from .text import Hole, Piece, ctype_of, is_plain, joined, literal_of, sized
+from .text import Hole, Piece, ctype_of, is_plain, joined, literal_of, narrowed, sized
 
 NAME: Final = Hole("label", None)
 """Placeholder for the step's name, which is known once the backend has recorded the step's node."""
@@ -50,6 +50,11 @@ class Place:
     name: str  # name of the pointer
     dtype: np.dtype[Any]
     phase: int = 0  # its address modulo 64, in bytes
+
+
+Asked = tuple[str | None, Parameter | None]
+"""The C++ text of a scalar parameter's variable, or of an expression of them, with it; None for what is a literal."""
+_NOTHING: Final[Asked] = None, None
 
 
 class Places:
@@ -155,7 +160,7 @@ class WritingRuntime(RecorderRuntime):
         self.node: KernelLaunch | None = None
         self.placed: tuple[tuple[KernelParameter, Any], ...] = ()
         """Arguments of the next launch; `node` is the node that launches it, if it is a user kernel."""
-        self.asked: list[str | None] = []
+        self.asked: list[Asked] = []
         """Per scalar parameter queried since the last call: its variable, or None if it is bound to a value."""
         self.blocks: dict[int, Block] = {}
         """Blocks by graph."""
@@ -379,20 +384,20 @@ class WritingRuntime(RecorderRuntime):
             self.launched[kernel] = None
         if kernel == "hipgraphdsl_fill":
             return "add_fill" if function == "add_kernel" else "fill_on", self._filled(
-                [value for _, value in placed], next(asked, None)
+                [value for _, value in placed], next(asked, _NOTHING)
             )
         given = node.args if node is not None else ()
         arguments: list[Piece] = []
         for k, (parameter, value) in enumerate(placed):
-            variable = next(asked) if k < len(given) and isinstance(given[k], Parameter) else None
+            variable = _text(next(asked), parameter.ctype) if k < len(given) and isinstance(given[k], Parameter) else None
             arguments += [", ", *([variable] if variable else self._argument(parameter, value))]
         grid, block = (
-            _dim3(extents, [next(asked) if isinstance(axis, Parameter) else None for axis in axes])
+            _dim3(extents, [_text(next(asked), "unsigned", 1) if isinstance(axis, Parameter) else None for axis in axes])
             for extents, axes in ((params.grid, node.grid if node else ()), (params.block, node.block if node else ()))
         )
         return function, [f", KERNEL({kernel}), ", *grid, ", ", *block, f", {params.shared_bytes}", *arguments]
 
-    def _asked(self) -> list[str | None]:
+    def _asked(self) -> list[Asked]:
         """Return the variables behind the values of a call, in the order of the queries, and clear the list."""
         asked, self.asked = self.asked, []
         return asked
@@ -411,19 +416,20 @@ class WritingRuntime(RecorderRuntime):
             return [literal_of(data, dtype)]
         return [f"Bytes<{len(data)}>{{{{{', '.join(map(str, data))}}}}}"]
 
-    def _filled(self, values: Sequence[Any], variable: str | None) -> list[Piece]:
+    def _filled(self, values: Sequence[Any], asked: Asked) -> list[Piece]:
         """Return the arguments of a memset that is done by a kernel."""
         dst, count, item, *numbers = values
         counts, strides, words = numbers[:3], numbers[3:7], numbers[7:]
         dtype = self.places.at(dst).dtype
-        value = variable or literal_of(np.array(words, "<u8").tobytes()[:item], dtype)
+        value = _text(asked, ctype_of(dtype)) or literal_of(np.array(words, "<u8").tobytes()[:item], dtype)
         listed = f"{', '.join(map(str, counts))}}}, {{{', '.join(map(str, strides))}"
         return [", ", *self.places.pointer(dst), ", ", value, f", {item}, Fill{{{count}, {{{listed}}}}}"]
 
     def _word(self, fill: Fill2D) -> list[Piece]:
         """Return the element of a memset as an integer in C++."""
-        [variable] = self._asked() or [None]
+        [asked] = self._asked() or [_NOTHING]
         dtype = self.places.at(fill.dst).dtype
+        variable = _text(asked, ctype_of(dtype))
         if variable:
             return ["bits(", variable, ")"]
         if fill.element_size == dtype.itemsize > 1:
@@ -458,6 +464,12 @@ def _attribute(value: Any) -> list[Piece]:
     if value is True:
         return []
     return [", ", *_dim3(value)] if isinstance(value, tuple) else [f", {value}"]
+
+
+def _text(asked: Asked, ctype: str, least: int | None = None) -> str | None:
+    """Return the C++ text behind a value as a value of a type, which the program checks of an expression; None if it has none."""
+    text, parameter = asked
+    return None if text is None or parameter is None else narrowed(text, parameter, ctype, least)
 
 
 def _dim3(extents: Dim3, variables: Sequence[str | None] = ()) -> list[Piece]:

@@ -7,6 +7,7 @@
 #include <hip/hip_runtime.h>
 #endif
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <chrono>
@@ -19,6 +20,7 @@
 #include <deque>
 #include <functional>
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -148,6 +150,29 @@ void with_arguments(void (*kernel)(P...), unsigned shared, const char* name, F u
 
 //@part Nodes
 using Nodes = std::initializer_list<hipGraphNode_t>;
+
+//@part floor_div
+// Integer division that rounds down, as the expressions of the workflow do.
+long long floor_div(long long a, long long b) {
+  if (b == 0) fail("division by zero (%lld / 0)", a);
+  return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+//@part floor_mod
+long long floor_mod(long long a, long long b) { return a - floor_div(a, b) * b; }
+
+//@part ceil_div
+long long ceil_div(long long a, long long b) { return -floor_div(-a, b); }
+
+//@part narrowed
+// The value of an expression, which the type must hold.
+template <typename T>
+T narrowed(long long value, const char* text, long long least = std::numeric_limits<T>::lowest()) {
+  bool below = std::is_unsigned<T>::value ? value < 0 || value < least : value < least;
+  bool above = value > 0 && (unsigned long long)value > (unsigned long long)std::numeric_limits<T>::max();
+  if (below || above) fail("%s is %lld, which is out of range", text, value);
+  return (T)value;
+}
 
 //@part add_kernel
 template <typename K, typename... A>

@@ -11,9 +11,10 @@ import shlex
 from dataclasses import replace
 from typing import Any, Final
 
+from ...arrays import MovingView
 from ...backends import backend_named
 from ...defects import with_quirks
-from ...errors import DeclarationError, HipError
+from ...errors import DeclarationError, HipError, node_error
 from ...nodes.workflow import Workflow
 from ...placement import devices_of
 from ...plan.options import Lanes, PlanOptions
@@ -84,6 +85,7 @@ class Program:
         self.backend = backend
         self.target = replace(with_quirks(Target.named(target)), conditional_nodes=False)
         _require_one_device(workflow)
+        _require_fixed_views(workflow)
         self.stem = _plain(stem or workflow.name)
         self.file = f"{stem or self.stem}.hip"
         self.handles = Handles(workflow, self.target, self.stem, backend == "capture")
@@ -245,6 +247,20 @@ def _includes(shim: list[str], driver: bool, headers: list[str], code: str) -> l
         *(line for line in INCLUDES if "std::complex" in code or line != _COMPLEX),
         "",
     ]
+
+
+def _require_fixed_views(workflow: Workflow) -> None:
+    """Refuse a workflow in which launches decide where views lie."""
+    for document in workflow.documents:
+        for node in document.nodes:
+            for view in (*(access.view for access in node.accesses), *node.addresses):
+                if isinstance(view, MovingView) and node.takes_moving:
+                    raise node_error(
+                        node.name,
+                        f"where {view.name!r} lies, a launch decides, and an exported program has its views fixed; give the"
+                        " kernel the array and the index",
+                        array=view.root.name,
+                    )
 
 
 def _require_one_device(workflow: Workflow) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from ...arrays import AllocArray, Array, ArrayView, Parameter
+from ...arrays import AllocArray, Array, ArrayView, Expression, Parameter
 from ...backends.environment import Environment
 from ...backends.handles import BUILT_IN, SharedHandles
 from ...kernels import ArgumentPacker, Kernel, Signature, Symbol
@@ -25,7 +25,7 @@ from .calls import Block, Place, Places, WritingRuntime
 from .functions import Functions
 from .kernels import Kernels
 from .parts import FIXED_NAMES
-from .text import KEYWORDS, Names, Piece, ctype_of, is_plain, joined, literal_of
+from .text import KEYWORDS, Names, Piece, arithmetic_text, ctype_of, is_plain, joined, literal_of, narrowed
 
 _PORTABLE: Final = frozenset({"host_copy_kind", "memset_2d_elements", "memset_2d_whole_rows", "batch_unordered"})
 """Defects that a program avoids for every target, because any compiler may compile it."""
@@ -48,13 +48,26 @@ class NamedScope(Environment):
 
     def value(self, parameter: Parameter) -> Any:
         """Return a placeholder value for a parameter, and record the query, so that the writer prints the variable instead."""
-        self.shared.runtime.asked.append(self.named.get(parameter))  # type: ignore[attr-defined]  # a WritingRuntime
-        return self.values[parameter]
+        self.shared.runtime.asked.append((self.variable(parameter), parameter))  # type: ignore[attr-defined]  # a WritingRuntime
+        return self.stand_in(parameter)
+
+    def stand_in(self, parameter: Parameter) -> Any:
+        """Return the placeholder value of a scalar parameter or an expression of variables."""
+        if not isinstance(parameter, Expression):
+            return self.values[parameter]
+        return parameter.at(self.stand_in) if self.variable(parameter) is None else 1  # which every type and extent takes
+
+    def variable(self, parameter: Parameter) -> str | None:
+        """Return the variable of a scalar parameter, or an expression of variables as C++; None for what is bound to a value."""
+        if isinstance(parameter, Expression):
+            known = any(self.variable(term) for term in parameter.terms)
+            return arithmetic_text(parameter, self.text_of) if known else None
+        return self.named.get(parameter)
 
     def text_of(self, parameter: Parameter) -> str:
         """Return a scalar parameter as C++: its variable or a literal."""
-        value, dtype = self.values[parameter], parameter.dtype
-        return self.named.get(parameter) or literal_of(element_bytes(value, dtype, f"parameter {parameter.name!r}"), dtype)
+        value, dtype = self.stand_in(parameter), parameter.dtype
+        return self.variable(parameter) or literal_of(element_bytes(value, dtype, f"parameter {parameter.name!r}"), dtype)
 
     def declare(self, root: Any, name: str, phase: int = 0) -> None:
         """Map an array or a parameter to a variable of the program."""
@@ -71,9 +84,9 @@ class NamedScope(Environment):
         if not isinstance(root, Parameter) or root.shape:
             self.addresses[root] = outer.address(bound)
         elif isinstance(bound, Parameter):
-            self.values[root] = outer.values[bound]
-            if bound in outer.named:
-                self.named[root] = outer.named[bound]
+            self.values[root], variable = outer.stand_in(bound), outer.variable(bound)
+            if variable is not None:
+                self.named[root] = narrowed(variable, bound, ctype_of(root.dtype))
         else:
             self.values[root] = bound
 

@@ -7,13 +7,13 @@ import math
 import re
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from ...arrays import is_extra
+from ...arrays import Expression, Parameter, is_extra
 from ...export.fold import Repeat
 
 _PERIOD: Final = 64
@@ -449,3 +449,38 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 def shape_text(shape: tuple[int, ...]) -> str:
     """Return a shape in Python notation without spaces."""
     return str(shape).replace(" ", "")
+
+
+# -- expressions of parameters ---------------------------------------------------------------------------------------------
+
+
+def arithmetic_text(expression: Expression, text_of: Callable[[Parameter], str]) -> str:
+    """Return an expression as C++ of type long long; `text_of` returns a parameter's."""
+
+    def text(operand: int | Parameter) -> str:
+        if isinstance(operand, Expression):
+            return arithmetic_text(operand, text_of)
+        return f"(long long){text_of(operand)}" if isinstance(operand, Parameter) else f"{operand}LL"
+
+    operands = [text(operand) for operand in expression.operands]
+    function = _FUNCTIONS.get(expression.op)
+    if function is not None:
+        return f"{function}({', '.join(operands)})"
+    return f"(-{operands[0]})" if len(operands) == 1 else f"({operands[0]} {expression.op} {operands[1]})"
+
+
+_FUNCTIONS: Final = {
+    "//": "floor_div",
+    "%": "floor_mod",
+    "ceil_div": "ceil_div",
+    "minimum": "std::min<long long>",
+    "maximum": "std::max<long long>",
+}
+
+
+def narrowed(text: str, parameter: Parameter, ctype: str, least: int | None = None) -> str:
+    """Return the C++ text of a parameter as a value of a type; an expression's is checked when the program runs."""
+    if not isinstance(parameter, Expression):
+        return text
+    limit = f", {least}" if least is not None else ""
+    return f"narrowed<{ctype}>({text}, {quoted(parameter.name)}{limit})"

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
-from ...arrays import Array, ArrayView, ExternalArray, HostArray, Parameter, as_int
+from ...arrays import Array, ArrayView, ExternalArray, HostArray, MovingView, Parameter, as_int
 from ...draft import Draft
 from ...errors import DeclarationError, node_error
 from ...hazards import AFTER, Reason
@@ -401,6 +401,14 @@ class Sharing:
             target, source = (self._of_root(view.root, self._level) for view in node.copied[0])
             if ALL in (source, target) or source == target:
                 return max(source, target)
+            for view in node.copied[0]:
+                if isinstance(view, MovingView):
+                    raise node_error(
+                        node.name,
+                        f"it copies between ranks {source} and {target}, which agree on their messages when they compile, and"
+                        f" where {view.name!r} lies, a launch decides; copy all that it can be",
+                        array=view.root.name,
+                    )
             return source, target
         if node.semaphore_used is not None:
             raise node_error(

@@ -382,7 +382,7 @@ def issued(executable: Executable, program: SerialProgram, step: Step) -> bool:
 
 def addressed(access: Access, scope: Environment, device: int | None) -> Region:
     """Return the region of addresses that an access covers."""
-    return access.bytes.shifted(scope.address(access.view, device) - access.view.offset_bytes)
+    return access.bytes.shifted(scope.address(access.view.root.as_view(), device))
 
 
 def _cell(name: str, array: Array | Parameter, pointer: int, guard: int, visible: bool = False) -> Cell:
