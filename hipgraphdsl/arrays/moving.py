@@ -163,6 +163,9 @@ def select(view: ArrayView, chosen: tuple[Any, ...], key: Any) -> ArrayView:
     return made_of(view.root, tuple(made))
 
 
+ArrayView._by_expressions = staticmethod(select)  # type: ignore[method-assign]  # views cannot import what stands above them
+
+
 def _part(view: ArrayView, key: Any, selector: slice, wanted: Any) -> Any:
     """Return what an index or a slice selects of a slice."""
     extent, _ = _length(selector)

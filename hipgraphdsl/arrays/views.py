@@ -251,6 +251,11 @@ class ArrayView(Sliceable):
         made.__dict__.update({name: self.__dict__[name] for name in _FIELDS}, root=root)
         return made
 
+    @staticmethod
+    def _by_expressions(view: ArrayView, chosen: Any, key: Any) -> ArrayView:
+        """Select by parameters and expressions; `moving`, which knows these, puts its function in this one's place."""
+        raise NotImplementedError
+
     @lazy
     def hazard(self) -> tuple[Any, Region]:
         """The address space and the exact bytes in it, by which accesses are compared."""
@@ -331,9 +336,7 @@ class ArrayView(Sliceable):
             wanted, extent = keys[at], shape[at]
             at += 1
             if type(wanted) is not int and _is_moving(wanted):
-                from .moving import select  # which selects by expressions of parameters
-
-                return select(self, self.selection, key)
+                return self._by_expressions(self, self.selection, key)
             if isinstance(wanted, slice):
                 start, stop, step = self._slice(key, wanted, extent)
                 first = selector.start + start * selector.step

@@ -179,11 +179,9 @@ class Executable:
         HipGraphError
             After `close`, in a forked process, or in a function that this Executable calls.
         """
-        served = self.__dict__.get("launch")  # `launch = exe.launch` was asked for before compiled code served it
-        if served is None or stream is not None or timeout_s is not None:
-            self._launch(stream, timeout_s, **params)
-        else:
-            served(**params)
+        # `launch = exe.launch` may have been asked for before compiled code served it.
+        served = self.__dict__.get("launch") if stream is None and timeout_s is None else None
+        self._launch(stream, timeout_s, **params) if served is None else served(**params)
 
     @changing("launch", limited=1)
     def _launch(self, /, stream: Any = None, timeout_s: float | None = None, **params: Any) -> None:
@@ -280,11 +278,8 @@ class Executable:
         HipError
             If the device failed.
         """
-        served = self.__dict__.get("synchronize")
-        if served is None or timeout_s is not None:
-            self._synchronize(timeout_s)
-        else:
-            served()
+        served = None if timeout_s is not None else self.__dict__.get("synchronize")
+        self._synchronize(timeout_s) if served is None else served()
 
     @using("synchronize")
     def _synchronize(self, timeout_s: float | None = None) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .base import Node, same
+from .base import Node
+from .comparing import same
 from .host import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, callable_name
 from .kernel import KernelNode, require_clusters
 from .kinds import KINDS, add_kind, is_node, node_of

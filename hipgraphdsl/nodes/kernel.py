@@ -21,7 +21,8 @@ from ..errors import DeclarationError, listed, node_error, shown, suggested
 from ..kernels import Kernel, KernelParameter, Signature
 from ..lazy import lazy
 from .arguments import BOUNDS, fitting_argument, reached_by, signature_of
-from .base import Node, argument_text, check_name, parameters_of, same, set_state, views_of
+from .base import Node, argument_text, check_name, parameters_of, set_state, views_of
+from .comparing import same
 from .fields import (
     EXTENTS,
     VALUES,
@@ -283,8 +284,7 @@ class KernelNode(Node):
             if others:
                 raise node_error(self.name, f"args= gives all arguments, so {next(iter(others))}= cannot be given too")
             return super().changed(**fields)
-        named = {**args, **others}
-        if named:
+        if named := {**args, **others}:
             values = {**dict(zip(names, self.args)), **named}
             fields["args"] = _in_order(values, self.kernel, self.signature, self.name)
         return super().changed(**fields)

@@ -22,7 +22,7 @@ from ...executable.changing import changing
 from ...executable.in_flight import stream_handle
 from ...executable.rebuilding import afresh, replace_by
 from ...nodes import Node
-from ...nodes.base import translated
+from ...nodes.comparing import translated
 from ...nodes.workflow import Level, Workflow
 from ...plan.options import PlanOptions
 from ...runtimes.base import Runtime
