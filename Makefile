@@ -63,7 +63,9 @@ $(READY):
 	@echo "Making $(VENV) and installing into it (once; about a minute)"
 	@rm -f $(VENV)/.ready-*
 	@$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e ".[$(EXTRAS)]"
+	@# pip would compile on one core, and the packages' own tests too. What does not compile is for another version of Python.
+	@$(BIN)/python -m compileall -q -j 0 -x '/tests/' $(VENV)/lib || true
 	@touch $@
 
 demo: $(READY)
