@@ -9,6 +9,7 @@
 #   make lint       ruff and mypy
 #   make bench      all benchmarks that this machine can run
 #   make docs       run the code of README.md and docs/, build the site build/site from them, and check its links
+#   make site       the same without running the code, as `make test` does
 #   make clean      remove what the above made
 #
 # make PYTHON=python3.12 ... chooses the interpreter.
@@ -31,8 +32,12 @@ PYTEST := $(BIN)/python -m pytest
 # a file to one worker, so its fixtures are made once and no worker waits for what the other compiles.
 WORKERS ?= 2
 
-# What runs with clang too, without what compiles nothing, and without what a slow test does again with the same kernels.
-BY_CLANG := tests/conformance/test_conformance.py $(wildcard tests/device/test_cpu_*.py) tests/device/test_kernel_programs.py \
+# The tests of `make test`; .ci/run leaves those out of which `make test-slow` then runs all examples.
+QUICK := not slow and not parts
+
+# What runs with clang too, without what compiles nothing or with another compiler than the chosen one, and without what a slow
+# test does again with the same kernels.
+BY_CLANG := -k "not gcc and not ziglang" tests/conformance/test_conformance.py $(wildcard tests/device/test_cpu_*.py) tests/device/test_kernel_programs.py \
 	--deselect tests/device/test_kernel_programs.py::test_generated_kernels_compute_what_they_mean \
 	$(addprefix --deselect tests/conformance/test_conformance.py::test_,every_call_that_fails_leaves_nothing_behind \
 	closing_returns_everything the_recorded_graph_has_the_nodes_and_edges_of_the_plan)
@@ -45,10 +50,11 @@ GPU_PYTEST = PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 $(PYTHON) -m pytest -p xdist.plugi
 # What runs again while another process keeps the GPU busy.
 UNDER_LOAD := $(addprefix tests/conformance/test_,conformance.py disabled_ends.py shared_events.py threads.py) tests/device/test_interop.py
 
-.PHONY: demo test test-slow test-parts test-gpu test-amd lint bench docs clean setup
+.PHONY: demo test test-slow test-parts test-gpu test-amd lint bench docs site clean setup setup-docs
 .DEFAULT_GOAL := test
 
 setup: $(READY)
+setup-docs: $(READY)-docs
 
 $(READY):
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is not there; install Python >= 3.10 (Debian: apt install python3 python3-venv) or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
@@ -57,7 +63,9 @@ $(READY):
 	@echo "Making $(VENV) and installing into it (once; about a minute)"
 	@rm -f $(VENV)/.ready-*
 	@$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[$(EXTRAS)]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e ".[$(EXTRAS)]"
+	@# pip would compile on one core, and the packages' own tests too. What does not compile is for another version of Python.
+	@$(BIN)/python -m compileall -q -j 0 -x '/tests/' $(VENV)/lib || true
 	@touch $@
 
 demo: $(READY)
@@ -67,18 +75,19 @@ demo: $(READY)
 	@echo; echo "Pictures: $(DEMO)/tutorial.svg (the workflow) and $(DEMO)/wave2d.png (the wave)"
 
 test: $(READY)
-	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m "not slow and not parts" --part 0.2
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m "$(QUICK)" --part 0.2
 
+# The tests of the site are those of `make site`, which builds it.
 test-slow: $(READY)
 	@failed=0; \
-	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m "slow or property" --timeout 1200 || failed=1; \
+	$(PYTEST) -q -n $(WORKERS) --dist worksteal -m "slow or property" --timeout 1200 --ignore tests/test_site.py || failed=1; \
 	echo "Again, with clang:"; \
 	zig=$$($(BIN)/python -c 'import ziglang; print(*ziglang.__path__)')/zig; \
 	HIPGRAPHDSL_CXX="$$zig c++" $(PYTEST) -q -n $(WORKERS) --dist worksteal --timeout 1200 $(BY_CLANG) || failed=1; \
 	exit $$failed
 
 test-parts: $(READY)
-	$(PYTEST) -q -n $(WORKERS) --dist load -m parts
+	$(PYTEST) -q -n $(WORKERS) --dist load -m parts tests/test_parts.py
 
 test-gpu:
 	@$(PYTHON) tests/needed.py
@@ -100,9 +109,12 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/hipgraphdsl bench
 
-# A warning of Sphinx is an error here: most are links that lead nowhere.
-docs: $(READY)-docs
+docs: $(READY)
 	$(PYTEST) -q tests/test_docs.py
+	@$(MAKE) --no-print-directory site
+
+# A warning of Sphinx is an error here: most are links that lead nowhere.
+site: $(READY)-docs
 	@rm -rf $(SITE) build/doctrees
 	$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees docs $(SITE)
 	HIPGRAPHDSL_SITE=$(SITE) $(PYTEST) -q tests/test_site.py

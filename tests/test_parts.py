@@ -88,12 +88,10 @@ CALLS = {
 
 
 def without(parts: set[str], folder: Path) -> Path:
-    """Copy the package without parts; return the folder that holds it."""
+    """Copy the package without parts; return the folder that holds it. Bytecode goes with it: files keep their times."""
     gone = {str(PACKAGE / "parts" / part) for part in parts}
     shutil.copytree(
-        PACKAGE,
-        folder / "hipgraphdsl",
-        ignore=lambda place, names: [n for n in names if n == "__pycache__" or os.path.join(place, n) in gone],
+        PACKAGE, folder / "hipgraphdsl", ignore=lambda place, names: [n for n in names if os.path.join(place, n) in gone]
     )
     return folder
 
@@ -114,7 +112,7 @@ LEAST_PASSED = 2000
 def test_core_passes_its_tests_with_the_recorder_alone(tmp_path: Path) -> None:
     """Files that import another part are left out, and tests that are marked to need one are skipped (tests/conftest.py)."""
     place = without(set(OWN) - {"recorder"}, tmp_path)
-    shutil.copytree(ROOT / "tests", place / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "tests", place / "tests")
     for name in ("docs", "examples", "pyproject.toml"):
         (place / name).symlink_to(ROOT / name)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not parts", "--part", "0.1"]

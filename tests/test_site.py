@@ -1,6 +1,6 @@
 """The built site: every link and anchor leads somewhere, nothing comes from a network, and nothing public is missing.
 
-`make docs` builds the site and hands it over in HIPGRAPHDSL_SITE; without that it is built here.
+`make site` builds the site and hands it over in HIPGRAPHDSL_SITE; without that it is built here.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,10 @@ def test_rank_that_dies_is_an_error_of_the_others(size: int, tmp_path: Path) -> 
     killed(tmp_path, size, size // 2, 1.0)
 
 
+#: A trial takes as long as its victim lives, in which its ranks keep all cores busy: trials beside each other share that time.
+AT_ONCE = 3
+
+
 def trials() -> list[tuple[int, int, float]]:
     """Return sizes, victims and times at which these die."""
     chance = random.Random(1)
@@ -122,7 +127,10 @@ def trials() -> list[tuple[int, int, float]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 100, 25))
 def test_rank_that_dies_at_any_time_is_an_error_of_the_others(first: int, forks: MpiForks, tmp_path: Path) -> None:
-    for trial, (size, victim, seconds) in enumerate(trials()[first : first + 25], first):
+    def one(trial: int) -> None:
         folder = tmp_path / str(trial)
         folder.mkdir()
-        killed(folder, size, victim, seconds, forks)
+        killed(folder, *trials()[trial], forks)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(one, range(first, first + 25)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from dataclasses import fields, replace
@@ -158,6 +159,7 @@ def launches_beside(changed: bool) -> hg.Graph:
     return g
 
 
+@functools.cache
 def beside(*grids: int) -> hg.Graph:
     """Return layers of launches beside each other, with these grids in turn."""
     g = hg.Graph("g")
@@ -189,20 +191,28 @@ GRIDS = (
 )
 
 
+def plan_of_beside(grids: tuple[int, ...]) -> Plan:
+    target = hg.Target.named("nvidia:sm_90")
+    target = replace(target, costs=replace(target.costs, entry_us=1000.0))  # so that few launches are merged
+    return make_plan(beside(*grids).workflow(), target, hg.PlanOptions())
+
+
+@functools.cache
+def fresh_plan_of_beside(grids: tuple[int, ...]) -> Any:
+    reuse._planned.clear()
+    return shown(plan_of_beside(grids), beside(*grids).workflow())
+
+
 @pytest.mark.parametrize(("old", "new"), [*itertools.permutations(GRIDS, 2)])
 def test_plans_of_launches_beside_each_other_depend_on_grids_that_do_not_fill_the_device(
     old: tuple[int, ...], new: tuple[int, ...]
 ) -> None:
-    target, options = hg.Target.named("nvidia:sm_90"), hg.PlanOptions()
-    target = replace(target, costs=replace(target.costs, entry_us=1000.0))  # so that few launches are merged
+    fresh = fresh_plan_of_beside(new)
     reuse._planned.clear()
-    graph = beside(*new)
-    fresh = shown(make_plan(graph.workflow(), target, options), graph.workflow())
-    reuse._planned.clear()
-    living = make_plan(beside(*old).workflow(), target, options)
-    made = make_plan(graph.workflow(), target, options)
+    living = plan_of_beside(old)
+    made = plan_of_beside(new)
     assert living.shape is None
-    assert shown(made, graph.workflow()) == fresh
+    assert shown(made, beside(*new).workflow()) == fresh
     assert (made.shape is not None) is ({old, new} == {(20_000,), (8449,)}), "each launch fills the device"
 
 
