@@ -15,10 +15,10 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Se
 from itertools import groupby
 from typing import Final
 
+from .regions import Piece, Region, regions
 from .syntax import Node, bare, called, children, control_of, edited, end_of, is_write, named, start_of, walk
 from .tokens import place_behind
-from .regions import Piece, Region, regions
-from .uniform import CASTS, LOOPS, SCALAR, Part, Unknown, Variable, Variables
+from .uniform import CASTS, LOOPS, SCALAR, Part, Unknown, Variable, Variables, is_constant
 from .warps import OPERATION, OWN, PURE, QUIET, Calls, Flat, calls_of
 
 #: Maximum number of threads of a block.
@@ -193,7 +193,7 @@ class _Kernel(Variables):
         return self.data[start:end].decode()
 
     def arrays(self, region: Region | None, mask: int = 0) -> str:
-        """Declare the variables that threads keep in the whole block, or those that stay in a region and are declared in a mask."""
+        """Declare the variables that threads keep: those of the whole block, or of a region, there those declared in a mask."""
         kept = [v for v in self.variables.values() if v.how == "kept" and v.of_warp == (region is not None)]
         if region is not None:
             kept = [v for v in kept if (v.part.off if v.part else 0) == mask and any(map(region.has, v.places))]
@@ -253,7 +253,7 @@ class _Kernel(Variables):
         return out
 
     def is_for_warps(self, node: Node) -> bool:
-        """Return whether a warp can run a statement before others reach it: it has no barrier, and changes nothing for the block."""
+        """Return whether warps can run a statement one after another: no barrier, and nothing changes for the block."""
         start, end = start_of(node), end_of(node)
         return (
             not any(called(n) == _BARRIER for n in walk(node)) and not self.is_uniform_write(node)
@@ -391,7 +391,7 @@ class _Kernel(Variables):
         for branch in branches:
             compound = branch["kind"] == "CompoundStmt"
             self.part = None
-            steps = "HGCPU_STEPS " if self.here and step and bare(step).get("opcode") in _FEW_STEPS else ""
+            steps = "HGCPU_STEPS " if self.here and step and self.has_few_turns(node) else ""
             out += [f"\n{steps}{self.text(at, start_of(branch))}{{"]
             out += self.region(children(branch) if compound else [branch])
             out.append("}")
@@ -402,6 +402,14 @@ class _Kernel(Variables):
         if node["kind"] == "DoStmt":
             out.append(f"{self.text(at, end_of(node))};")
         return out
+
+    @staticmethod
+    def has_few_turns(node: Node) -> bool:
+        """Return whether a loop halves or doubles a number between constants, as the steps of a reduction do."""
+        first, condition, step, _ = control_of(node)
+        own = {d["id"] for d in children(first)} if first else set()
+        constant = all(d["id"] in own or is_constant(d) for part in (first, condition) if part for d in named(part))
+        return constant and bare(step).get("opcode") in _FEW_STEPS
 
     def masked(self, node: Node, condition: Node) -> list[Piece]:
         """Return the pieces of an `if` whose body some threads of the block skip."""
@@ -422,7 +430,7 @@ class _Kernel(Variables):
         ]  # fmt: skip
 
     def inside(self, mask: int, region: Region | None, node: Node, pieces: Sequence[Piece]) -> str:
-        """Return the body of an `if` that becomes a mask, with the arrays over the lanes that it declares or shares with others."""
+        """Return the body of an `if` that becomes a mask, behind the arrays over the lanes that it declares or shares."""
         start, end = start_of(node), end_of(node)
         shared = [
             v for v in self.variables.values()
@@ -555,7 +563,7 @@ class _Kernel(Variables):
                 again += [v for d in named(variable.initial) if (v := self.variables.get(d["id"])) and v.pure]
                 value = edited(self.data, variable.initial, renamed)
                 body.insert(0, f"const hgcpu_plain<{variable.type}>::type hgcpu_again_{variable.number} = {value};")
-        declared_again = "".join(body)
+        again_here = "".join(body)
         for statement in part.statements:
             declares = statement["kind"] == "DeclStmt"
             text = edited(self.data, statement, edits)
@@ -564,9 +572,9 @@ class _Kernel(Variables):
             body += [self.keep(n) for n in children(statement)] if declares else []
         skips = f"hgcpu_off_{part.off}[hgcpu_lane]" if part.off else "hgcpu_gone[hgcpu_t]"
         checks = f"{self.checks(part.off)} && " * self.warps
-        check = f"if ({checks}{skips}) return;" if gone else ""
+        skipped = f"{checks}{skips}" if gone else "false"
         head = f"[&](const size_t hgcpu_t{', const uint32_t hgcpu_lane' * self.warps}) {_INLINE}"
-        each = f"{head} {{(void)hgcpu_t;{check}{{{''.join(body)}\n}}}}"
+        each = f"{head} {{(void)hgcpu_t;if ({skipped}) return;{{{''.join(body)}\n}}}}"
         ended = ""
         if part.returns and not final:
             ended = f"if (hgcpu_all({_GONE}, hgcpu_warp.lanes())) return;" if self.warps else _ENDED
@@ -574,7 +582,7 @@ class _Kernel(Variables):
             some = ""
             if part.rare:
                 condition = edited(self.data, control_of(part.statements[0])[1], edits)
-                once = f"{{(void)hgcpu_t;(void)hgcpu_lane;{declared_again}return (bool)({condition});}}"
+                once = f"{{(void)hgcpu_t;(void)hgcpu_lane;if ({skipped}) return false;{again_here}return (bool)({condition});}}"
                 some = f"if (hgcpu_some(hgcpu_warp, {head} {once})) "
             return f"\n{some}hgcpu_lanes<{str(self.is_apart(part)).lower()}>(hgcpu_warp, {each});{ended}"
         return f"\nhgcpu_threads(hgcpu_n, {each});{ended}"
