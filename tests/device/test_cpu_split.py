@@ -212,6 +212,25 @@ __global__ void own_arrays(int* x, int n) {
   int t = T, h = x[t], w = 0; w = __shfl_xor(h, 1); int z[4] = {h, w ^ 5, n, t}; z[(t * 7 + h) & 3] -= t; w = z[(h >> 2) & 3];
   h = __shfl(w, t ^ 2); int a = h, b = n, c = t; int* p = h % 3 == 0 ? &a : h % 3 == 1 ? &b : &c; *p += 7; w = a + 3 * b + 5 * c;
   x[t] = __shfl(w, 3) + w; }
+__global__ void behind_and_beyond(int* x, int n) {
+  int v = __shfl(x[T], 1) + LIMIT; const int twice = 2 * n, LIMIT = twice + 1; v += __shfl_xor(v, 2); if (T == n) x[T] = v;
+  __syncthreads(); v = x[(T + 1) % N] + twice; __syncthreads(); v += __shfl_up(v, 3); if (T < 5) x[T] = v + LIMIT; }
+__global__ void typed(int* x, int n) {
+  double d = x[T] * 0.5; d += __shfl_down(d, 4); long long l = (long long)x[T] << 33; l ^= __shfl_xor(l, 8);
+  unsigned char c = x[T]; c += __shfl_up(c, 16); bool b = x[T] & 1; b = __shfl_xor(b, 1); float f = d; f -= __shfl_down(f, 32, 64);
+  x[T] = d + (int)(l >> 33) + c + b + f; }
+__global__ void narrow(int* x, int n) {
+  int v = x[T]; for (int o = 16; o > 0; o >>= 1) v += __shfl_down(v, o, 32);
+  for (int o = 1; o < 16; o *= 2) v ^= __shfl_xor(v, o, 16); v -= __shfl_up(v, 2, 32); x[T] = v + __shfl(v, 5, 8); }
+__global__ void inside_masks(int* x, int n) {
+  int v = x[T], w = v; if (v & 1) { int u = __shfl_xor(v, 2); v += u; if (T > 9) { w -= __shfl_down(v, 8); u++; } w += u; }
+  if (T / 64 == 0) { for (int o = 32; o > 0; o /= 2) w += __shfl_down(w, o); } x[T] = w - v; }
+__global__ void divides_where_it_runs(int* x, int n) {
+  int v = x[T]; const int odd = T % 2;
+  if (T % 2) { v += __shfl_xor(v, 4); if (T / (T % 2) > 20) v++; v -= __shfl_up(v, 1); } x[T] = v + odd; }
+__global__ void leaves_before(int* x, int n) {
+  int t = T, v = x[t]; if (t >= 40 + n) return; v += __shfl_down(v, 4); if (v & 2) { v -= __shfl_xor(v, 1); } x[t] = v;
+  for (int k = n; k > 0; k /= 2) { v += __shfl_up(v, k); if (t == 3 * k) return; x[t] += v; } x[t] += 1000; }
 __global__ void own_warp_size(int* x, int n) { const int warpSize = 16; int v = x[T]; x[T] = __shfl(v, 20) + warpSize; }
 """
 STAYS = r"""
@@ -441,8 +460,9 @@ class Writer:
     A variable is known by its name and kind: a thread's own, the same for the block, a constant, or an array of three.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, warps: bool = False) -> None:
         self.random = random.Random(seed)
+        self.warps = warps
         self.count = 0
         self.reads = False
 
@@ -511,11 +531,39 @@ class Writer:
         forms = [
             ("uniform", f"int {name} = {self.uniform(before)};"),
             ("constant", f"const unsigned {name} = T * {self.random.randint(1, 5)} + {self.uniform(before, 1)};"),
-            ("array", f"int {name}[3] = {{{self.value(before, 1)}, {self.value(before, 1)}}};"),
+            ("array", f"int {name}[3] = {{(int)({self.value(before, 1)}), (int)({self.value(before, 1)})}};"),
             ("own", f"int {name} = {self.value(before)}, w{self.count} = {name} + {self.uniform(before, 1)};"),
         ]
         known[name], text = self.random.choice(forms)
         return text
+
+    def exchange(self, known: dict[str, str], depth: int = 2) -> str:
+        """Return a warp operation on a thread's own variables, alone, in a loop or where only some lanes come."""
+        pick = self.random
+        own = [v for v, k in known.items() if k == "own"]
+        if not own:
+            return ""
+        v, w = pick.choice(own), pick.choice(own)
+        which = pick.choice(["1", "2", "8", "16", "3", "n", f"({self.value(known, 1)} & 31)"])
+        width = pick.choice(["", "", ", 32", ", 16", ", warpSize"])
+        move = pick.choice(["__shfl", "__shfl_up", "__shfl_down", "__shfl_xor"])
+        forms = [f"{v} {pick.choice(['=', '+=', '^='])} {move}({w}, {which}{width});"] * 3
+        forms.append(f"{v} += __popcll(__ballot({self.value(known, 1)} & 1)) + (int)n;")
+        self.count += 1
+        step = f"o{self.count}"
+        loops = [
+            f"{step} = warpSize / 2; {step} > 0; {step} /= 2",
+            f"{step} = 1; {step} < 16; {step} <<= 1",
+            f"{step} = n; {step}; {step} -= 1",
+        ]
+        forms += [f"for (int {loop}) {{ {v} += {move}({w}, {step}); }}" for loop in loops[: 2 + (depth > 1)]]
+        if depth:
+            inside = [self.exchange(known, depth - 1), self.statement(known, 0), self.exchange(known, depth - 1)]
+            condition = pick.choice(
+                [f"{self.value(known, 1)} & 1", "T / warpSize == 0", "T > 20", f"{self.uniform(known, 1)} > 3"]
+            )
+            forms += [f"if ({condition}) {{ int {step} = {v}; {' '.join(inside)} {v} -= {step}; }}"] * 2
+        return pick.choice(forms)
 
     def level(self, known: dict[str, str], depth: int, here: set[str]) -> str:
         """Return statements of which some are barriers, or hold them."""
@@ -541,7 +589,7 @@ class Writer:
                     )
                 )
             else:
-                out.append(self.statement(known))
+                out.append(self.exchange(known) if self.warps and form < 0.88 else self.statement(known))
         return " ".join(out)
 
 
@@ -553,6 +601,19 @@ def test_random_kernels_do_the_same_when_they_are_split(seed: int, kind: str) ->
     for name in names(source):
         for n, block in ((0, 64), (3, (5, 4, 3)), (8, (16, 8))):
             same(source, kind, name, n, block)
+
+
+@pytest.mark.parametrize("options", [(), ("-mno-wavefrontsize64",)])
+@pytest.mark.parametrize("seed", range(2))
+def test_random_kernels_with_warp_operations_do_the_same_when_they_are_split(
+    seed: int, options: tuple[str, ...], kind: str
+) -> None:
+    writer = Writer(seed, warps=True)
+    source = "\n".join(writer.kernel(f"f{k}") for k in range(8)) + "\n"
+    assert len(libraries(source, kind, *options)[2]) > 2
+    for name in names(source):
+        for n, block in ((0, 64), (3, (5, 4, 3)), (8, (16, 8)), (5, 256), (1, (64, 2))):
+            same(source, kind, name, n, block, *options)
 
 
 def test_split_that_does_not_compile_is_left_out_alone() -> None:
