@@ -217,8 +217,8 @@ __global__ void behind_and_beyond(int* x, int n) {
   __syncthreads(); v = x[(T + 1) % N] + twice; __syncthreads(); v += __shfl_up(v, 3); if (T < 5) x[T] = v + LIMIT; }
 __global__ void typed(int* x, int n) {
   double d = x[T] * 0.5; d += __shfl_down(d, 4); long long l = (long long)x[T] << 33; l ^= __shfl_xor(l, 8);
-  unsigned char c = x[T]; c += __shfl_up(c, 16); bool b = x[T] & 1; b = __shfl_xor(b, 1); float f = d; f -= __shfl_down(f, 32, 64);
-  x[T] = d + (int)(l >> 33) + c + b + f; }
+  unsigned char c = x[T]; c += __shfl_up(c, 16); bool b = x[T] & 1; b = __shfl_xor(b, 1);
+  float f = d; f -= __shfl_down(f, 32, 64); x[T] = d + (int)(l >> 33) + c + b + f; }
 __global__ void narrow(int* x, int n) {
   int v = x[T]; for (int o = 16; o > 0; o >>= 1) v += __shfl_down(v, o, 32);
   for (int o = 1; o < 16; o *= 2) v ^= __shfl_xor(v, o, 16); v -= __shfl_up(v, 2, 32); x[T] = v + __shfl(v, 5, 8); }
