@@ -260,7 +260,7 @@ def _kernels(result: Result, repeats: int) -> None:
         g,
         lambda: hand_sum(a.ctypes.data, sums.ctypes.data, n * n, blocks, block),
         max(repeats // 4, 5),
-        10,
+        2,
     )
 
 
