@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -437,6 +438,47 @@ def test_kernels_split_at_warp_operations_do_what_their_lanes_do_one_by_one(
     for block in (64, 256, 200, (32, 8), (16, 8), (5, 4, 3), 1):
         for n in (0, 1, 3, 5, 8, 100):
             same(WARPS, kind, name, n, block, *options)
+
+
+# What a kernel does between `int t = T, v = x[t];` and `x[t] = v;`; how many regions that are, and how many variables go from one
+# into another.
+REGIONS = {
+    "v += __shfl_down(v, 4); v ^= __shfl_xor(v, 1);": (1, 0),
+    "v += __shfl_down(v, 4); __syncthreads(); v = x[t / 2]; v += __shfl_up(v, 1);": (2, 0),
+    "v += __shfl_down(v, 4); __syncthreads(); v = v + x[t / 2]; v += __shfl_up(v, 1);": (2, 1),
+    "v += __shfl_down(v, 4); __syncthreads(); if (t < 9) v = 3; v += __shfl_up(v, 1);": (2, 1),
+    "int w = __shfl(v, 3); __syncthreads(); { w = x[t / 2]; v = w - __shfl(w, 1); }": (2, 2),
+    "int w; w = __shfl(v, 3); __syncthreads(); w = x[t / 2]; (v = w); v -= __shfl(w, 1);": (2, 0),
+    "if (t > n) return; v += __shfl_down(v, 4);": (2, 1),
+    "for (int k = 0; k < n; ++k) { v += __shfl_up(v, k); __syncthreads(); x[t] = v; }": (4, 1),
+    "for (int k = 0; k < n; ++k) { int w = x[t] + k; w += __shfl_up(w, k); x[t] += w; }": (1, 0),
+    "int k = n; v += __shfl_up(v, k); k = k * 2; v += __shfl_up(v, k);": (2, 1),
+    "v += LIMIT; v += __shfl_up(v, 1); const int LIMIT = n; __syncthreads(); v += __shfl_up(v, LIMIT);": (2, 1),
+    "v += __shfl_up(v, 1); const int most = n; __syncthreads(); v += __shfl_up(v, most);": (2, 1),
+}
+
+
+@pytest.mark.parametrize(("body", "wanted"), REGIONS.items())
+def test_regions_end_where_others_wait_and_variables_stay_in_them(
+    body: str, wanted: tuple[int, int], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+
+    def noticed(*args: Any) -> tuple[str, dict[str, str]]:
+        written.append(original(*args))
+        return "", {}
+
+    compiler = compiler_of(kind)
+    monkeypatch.setattr(f"{rtc.__name__}.split", noticed)
+    with pytest.raises(DeclarationError):  # nothing is left to compile
+        rtc.compile_kernels(
+            f"{HEAD}__global__ void f(int* x, int n) {{ int t = T, v = x[t]; {body} x[t] = v; }} {salt()}",
+            ["f"],
+            compiler=compiler,
+        )
+    text = written[0][0].partition("void hgcpu_split_0")[2]
+    arrays = set(re.findall(r"hgcpu_kept_\d+\[\d+\];", text))
+    assert (text.count("hgcpu_warps("), len(arrays)) == wanted
 
 
 @pytest.mark.parametrize("name", names(STAYS))
