@@ -260,7 +260,7 @@ def _kernels(result: Result, repeats: int) -> None:
         g,
         lambda: hand_sum(a.ctypes.data, sums.ctypes.data, n * n, blocks, block),
         max(repeats // 4, 5),
-        10,
+        2,
     )
 
 
@@ -358,7 +358,7 @@ class _Blocks:
         worker.restype = ctypes.c_void_p
         extents = ((ctypes.c_uint32 * 3)(*extent) for extent in (operation.grid, operation.block))
         self._launch = self._Launch(*extents, operation.shared_bytes, 0, worker())
-        self._args = operation.place()
+        self._args = operation.packer.place(operation.packed)
         self._packer = operation.packer
         self._count = operation.grid[0] * operation.grid[1] * operation.grid[2]
         kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -212,6 +213,25 @@ __global__ void own_arrays(int* x, int n) {
   int t = T, h = x[t], w = 0; w = __shfl_xor(h, 1); int z[4] = {h, w ^ 5, n, t}; z[(t * 7 + h) & 3] -= t; w = z[(h >> 2) & 3];
   h = __shfl(w, t ^ 2); int a = h, b = n, c = t; int* p = h % 3 == 0 ? &a : h % 3 == 1 ? &b : &c; *p += 7; w = a + 3 * b + 5 * c;
   x[t] = __shfl(w, 3) + w; }
+__global__ void behind_and_beyond(int* x, int n) {
+  int v = __shfl(x[T], 1) + LIMIT; const int twice = 2 * n, LIMIT = twice + 1; v += __shfl_xor(v, 2); if (T == n) x[T] = v;
+  __syncthreads(); v = x[(T + 1) % N] + twice; __syncthreads(); v += __shfl_up(v, 3); if (T < 5) x[T] = v + LIMIT; }
+__global__ void typed(int* x, int n) {
+  double d = x[T] * 0.5; d += __shfl_down(d, 4); long long l = (long long)x[T] << 33; l ^= __shfl_xor(l, 8);
+  unsigned char c = x[T]; c += __shfl_up(c, 16); bool b = x[T] & 1; b = __shfl_xor(b, 1);
+  float f = d; f -= __shfl_down(f, 32, 64); x[T] = d + (int)(l >> 33) + c + b + f; }
+__global__ void narrow(int* x, int n) {
+  int v = x[T]; for (int o = 16; o > 0; o >>= 1) v += __shfl_down(v, o, 32);
+  for (int o = 1; o < 16; o *= 2) v ^= __shfl_xor(v, o, 16); v -= __shfl_up(v, 2, 32); x[T] = v + __shfl(v, 5, 8); }
+__global__ void inside_masks(int* x, int n) {
+  int v = x[T], w = v; if (v & 1) { int u = __shfl_xor(v, 2); v += u; if (T > 9) { w -= __shfl_down(v, 8); u++; } w += u; }
+  if (T / 64 == 0) { for (int o = 32; o > 0; o /= 2) w += __shfl_down(w, o); } x[T] = w - v; }
+__global__ void divides_where_it_runs(int* x, int n) {
+  int v = x[T]; const int odd = T % 2;
+  if (T % 2) { v += __shfl_xor(v, 4); if (T / (T % 2) > 20) v++; v -= __shfl_up(v, 1); } x[T] = v + odd; }
+__global__ void leaves_before(int* x, int n) {
+  int t = T, v = x[t]; if (t >= 40 + n) return; v += __shfl_down(v, 4); if (v & 2) { v -= __shfl_xor(v, 1); } x[t] = v;
+  for (int k = n; k > 0; k /= 2) { v += __shfl_up(v, k); if (t == 3 * k) return; x[t] += v; } x[t] += 1000; }
 __global__ void own_warp_size(int* x, int n) { const int warpSize = 16; int v = x[T]; x[T] = __shfl(v, 20) + warpSize; }
 """
 STAYS = r"""
@@ -420,6 +440,47 @@ def test_kernels_split_at_warp_operations_do_what_their_lanes_do_one_by_one(
             same(WARPS, kind, name, n, block, *options)
 
 
+# What a kernel does between `int t = T, v = x[t];` and `x[t] = v;`; how many regions that are, and how many variables go from one
+# into another.
+REGIONS = {
+    "v += __shfl_down(v, 4); v ^= __shfl_xor(v, 1);": (1, 0),
+    "v += __shfl_down(v, 4); __syncthreads(); v = x[t / 2]; v += __shfl_up(v, 1);": (2, 0),
+    "v += __shfl_down(v, 4); __syncthreads(); v = v + x[t / 2]; v += __shfl_up(v, 1);": (2, 1),
+    "v += __shfl_down(v, 4); __syncthreads(); if (t < 9) v = 3; v += __shfl_up(v, 1);": (2, 1),
+    "int w = __shfl(v, 3); __syncthreads(); { w = x[t / 2]; v = w - __shfl(w, 1); }": (2, 2),
+    "int w; w = __shfl(v, 3); __syncthreads(); w = x[t / 2]; (v = w); v -= __shfl(w, 1);": (2, 0),
+    "if (t > n) return; v += __shfl_down(v, 4);": (2, 1),
+    "for (int k = 0; k < n; ++k) { v += __shfl_up(v, k); __syncthreads(); x[t] = v; }": (4, 1),
+    "for (int k = 0; k < n; ++k) { int w = x[t] + k; w += __shfl_up(w, k); x[t] += w; }": (1, 0),
+    "int k = n; v += __shfl_up(v, k); k = k * 2; v += __shfl_up(v, k);": (2, 1),
+    "v += LIMIT; v += __shfl_up(v, 1); const int LIMIT = n; __syncthreads(); v += __shfl_up(v, LIMIT);": (2, 1),
+    "v += __shfl_up(v, 1); const int most = n; __syncthreads(); v += __shfl_up(v, most);": (2, 1),
+}
+
+
+@pytest.mark.parametrize(("body", "wanted"), REGIONS.items())
+def test_regions_end_where_others_wait_and_variables_stay_in_them(
+    body: str, wanted: tuple[int, int], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+
+    def noticed(*args: Any) -> tuple[str, dict[str, str]]:
+        written.append(original(*args))
+        return "", {}
+
+    compiler = compiler_of(kind)
+    monkeypatch.setattr(f"{rtc.__name__}.split", noticed)
+    with pytest.raises(DeclarationError):  # nothing is left to compile
+        rtc.compile_kernels(
+            f"{HEAD}__global__ void f(int* x, int n) {{ int t = T, v = x[t]; {body} x[t] = v; }} {salt()}",
+            ["f"],
+            compiler=compiler,
+        )
+    text = written[0][0].partition("void hgcpu_split_0")[2]
+    arrays = set(re.findall(r"hgcpu_kept_\d+\[\d+\];", text))
+    assert (text.count("hgcpu_warps("), len(arrays)) == wanted
+
+
 @pytest.mark.parametrize("name", names(STAYS))
 def test_kernels_that_are_not_understood_stay_as_they_are(name: str, kind: str) -> None:
     assert name not in libraries(STAYS, kind)[2]
@@ -441,8 +502,9 @@ class Writer:
     A variable is known by its name and kind: a thread's own, the same for the block, a constant, or an array of three.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, warps: bool = False) -> None:
         self.random = random.Random(seed)
+        self.warps = warps
         self.count = 0
         self.reads = False
 
@@ -511,11 +573,39 @@ class Writer:
         forms = [
             ("uniform", f"int {name} = {self.uniform(before)};"),
             ("constant", f"const unsigned {name} = T * {self.random.randint(1, 5)} + {self.uniform(before, 1)};"),
-            ("array", f"int {name}[3] = {{{self.value(before, 1)}, {self.value(before, 1)}}};"),
+            ("array", f"int {name}[3] = {{(int)({self.value(before, 1)}), (int)({self.value(before, 1)})}};"),
             ("own", f"int {name} = {self.value(before)}, w{self.count} = {name} + {self.uniform(before, 1)};"),
         ]
         known[name], text = self.random.choice(forms)
         return text
+
+    def exchange(self, known: dict[str, str], depth: int = 2) -> str:
+        """Return a warp operation on a thread's own variables, alone, in a loop or where only some lanes come."""
+        pick = self.random
+        own = [v for v, k in known.items() if k == "own"]
+        if not own:
+            return ""
+        v, w = pick.choice(own), pick.choice(own)
+        which = pick.choice(["1", "2", "8", "16", "3", "n", f"({self.value(known, 1)} & 31)"])
+        width = pick.choice(["", "", ", 32", ", 16", ", warpSize"])
+        move = pick.choice(["__shfl", "__shfl_up", "__shfl_down", "__shfl_xor"])
+        forms = [f"{v} {pick.choice(['=', '+=', '^='])} {move}({w}, {which}{width});"] * 3
+        forms.append(f"{v} += __popcll(__ballot({self.value(known, 1)} & 1)) + (int)n;")
+        self.count += 1
+        step = f"o{self.count}"
+        loops = [
+            f"{step} = warpSize / 2; {step} > 0; {step} /= 2",
+            f"{step} = 1; {step} < 16; {step} <<= 1",
+            f"{step} = n; {step}; {step} -= 1",
+        ]
+        forms += [f"for (int {loop}) {{ {v} += {move}({w}, {step}); }}" for loop in loops[: 2 + (depth > 1)]]
+        if depth:
+            inside = [self.exchange(known, depth - 1), self.statement(known, 0), self.exchange(known, depth - 1)]
+            condition = pick.choice(
+                [f"{self.value(known, 1)} & 1", "T / warpSize == 0", "T > 20", f"{self.uniform(known, 1)} > 3"]
+            )
+            forms += [f"if ({condition}) {{ int {step} = {v}; {' '.join(inside)} {v} -= {step}; }}"] * 2
+        return pick.choice(forms)
 
     def level(self, known: dict[str, str], depth: int, here: set[str]) -> str:
         """Return statements of which some are barriers, or hold them."""
@@ -541,7 +631,7 @@ class Writer:
                     )
                 )
             else:
-                out.append(self.statement(known))
+                out.append(self.exchange(known) if self.warps and form < 0.88 else self.statement(known))
         return " ".join(out)
 
 
@@ -553,6 +643,19 @@ def test_random_kernels_do_the_same_when_they_are_split(seed: int, kind: str) ->
     for name in names(source):
         for n, block in ((0, 64), (3, (5, 4, 3)), (8, (16, 8))):
             same(source, kind, name, n, block)
+
+
+@pytest.mark.parametrize("options", [(), ("-mno-wavefrontsize64",)])
+@pytest.mark.parametrize("seed", range(2))
+def test_random_kernels_with_warp_operations_do_the_same_when_they_are_split(
+    seed: int, options: tuple[str, ...], kind: str
+) -> None:
+    writer = Writer(seed, warps=True)
+    source = "\n".join(writer.kernel(f"f{k}") for k in range(8)) + "\n"
+    assert len(libraries(source, kind, *options)[2]) > 2
+    for name in names(source):
+        for n, block in ((0, 64), (3, (5, 4, 3)), (8, (16, 8)), (5, 256), (1, (64, 2))):
+            same(source, kind, name, n, block, *options)
 
 
 def test_split_that_does_not_compile_is_left_out_alone() -> None:

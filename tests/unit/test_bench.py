@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+import benchmarks.cpu
 import hipgraphdsl as hg
 from benchmarks import build, checks, figures, lanes, launch_plot, overlap, ranks, segments
 from benchmarks.shapes import cholesky, yee
@@ -181,6 +182,17 @@ def test_peer_computes_what_hipgraphdsl_computes(cpu: Any) -> None:
         assert np.array_equal(exe.read("u"), expected)
         peer.close()
         work.close()
+
+
+@pytest.mark.needs("cpu")
+def test_blocks_that_are_called_past_the_runtime_compute_what_their_node_does(cpu: Any) -> None:
+    g = hg.Graph("past")
+    x, y = g.device_array("x", np.arange(70, dtype="f4")), g.device_array("y", np.ones(70, "f4"))
+    node = g.kernel(hg.Module(ADD)["add"], 3, 32, (x, y, 70))
+    with g.compile(runtime=cpu, backend="serial") as exe:
+        exe.run()
+        benchmarks.cpu._Blocks(exe, node)()
+        assert exe.read("y").tolist() == (1 + 2 * np.arange(70)).tolist()
 
 
 def test_peers_find_the_array_that_an_argument_lies_in(cpu: Any) -> None:

@@ -1123,7 +1123,7 @@ HGCPU_INLINE void hgcpu_keep(T& to, const T& from) {
 }
 // What stands between barriers, for each thread.
 template <class F>
-HGCPU_INLINE void hgcpu_row_by_row(const dim3& n, const F& part) {
+HGCPU_INLINE void hgcpu_threads(const dim3& n, const F& part) {
   for (uint32_t z = 0; z < n.z; ++z) {
     for (uint32_t y = 0; y < n.y; ++y) {
       threadIdx.y = y;
@@ -1132,57 +1132,14 @@ HGCPU_INLINE void hgcpu_row_by_row(const dim3& n, const F& part) {
       HGCPU_ROW
       for (uint32_t x = 0; x < n.x; ++x) {
         threadIdx.x = x;
-        part(row + x, true);
+        part(row + x);
       }
     }
   }
 }
-// The same where rows are whole warps: how many lanes there are, and threadIdx.x % warpSize, are constants in the inner loop. `on` are
-// the warps in which some thread does not leave it out and, 32 bits above, those in which none does: these need no checks. Where a thread has no arrays or structures of its own there (`apart`), the
-// threads' accesses do not depend on each other: see docs/cpu_kernels.md.
-template <bool apart, class F>
-HGCPU_INLINE void hgcpu_warp_by_warp(const dim3& n, uint64_t on, const F& part) {
-  uint32_t warp = 0;  // of its row
-  threadIdx.y = threadIdx.z = 0;
-  for (size_t first = 0; first < (size_t)n.x * n.y * n.z; first += HGCPU_WARP_SIZE) {
-    if (warp >= 1024 / HGCPU_WARP_SIZE) __builtin_unreachable();  // addresses are consecutive: see launch.h
-    const uint32_t from = warp * HGCPU_WARP_SIZE;
-    const auto lanes = [&](const bool checks) __attribute__((always_inline)) {
-      const auto thread = [&](uint32_t lane) __attribute__((always_inline)) {
-        threadIdx.x = from + lane;
-        part(first + lane, checks);
-      };
-      if (apart) {
-        HGCPU_APART
-        for (uint32_t lane = 0; lane < HGCPU_WARP_SIZE; ++lane) thread(lane);
-      } else {
-        HGCPU_LANES
-        for (uint32_t lane = 0; lane < HGCPU_WARP_SIZE; ++lane) thread(lane);
-      }
-    };
-    const int64_t here = (int64_t)on >> first / HGCPU_WARP_SIZE;
-    if (here >> 32 & 1) {
-      lanes(false);
-    } else if (here & 1) {
-      lanes(true);
-    }
-    if (++warp == n.x / HGCPU_WARP_SIZE) {
-      warp = 0;
-      if (++threadIdx.y == n.y) threadIdx.y = 0, ++threadIdx.z;
-    }
-  }
-}
-template <bool warps, bool apart, class F>
-HGCPU_INLINE void hgcpu_threads(const dim3& n, uint64_t on, const F& part) {
-  if (!warps || n.x % HGCPU_WARP_SIZE) {
-    hgcpu_row_by_row(n, part);
-  } else {
-    hgcpu_warp_by_warp<apart>(n, on, part);
-  }
-}
-HGCPU_INLINE bool hgcpu_all(const bool* gone, const dim3& n) {
+HGCPU_INLINE bool hgcpu_all(const bool* gone, uint32_t threads) {
   bool all = true;
-  for (uint32_t i = 0; i < n.x * n.y * n.z; ++i) all &= gone[i];
+  for (uint32_t i = 0; i < threads; ++i) all &= gone[i];
   return all;
 }
 
@@ -1217,18 +1174,18 @@ HGCPU_INLINE T hgcpu_exchange(uint64_t mask, T value, unsigned from) {
   return value;
 }
 // The lane that a lane reads from.
-HGCPU_INLINE unsigned hgcpu__shfl_from(unsigned self, int lane, int width) {
+HGCPU_INLINE constexpr unsigned hgcpu__shfl_from(unsigned self, int lane, int width) {
   return (self & ~(unsigned)(width - 1)) | ((unsigned)lane & (unsigned)(width - 1));
 }
-HGCPU_INLINE unsigned hgcpu__shfl_up_from(unsigned self, unsigned delta, int width) {
+HGCPU_INLINE constexpr unsigned hgcpu__shfl_up_from(unsigned self, unsigned delta, int width) {
   const unsigned first = self & ~(unsigned)(width - 1);
   return self - first < delta ? self : self - delta;
 }
-HGCPU_INLINE unsigned hgcpu__shfl_down_from(unsigned self, unsigned delta, int width) {
+HGCPU_INLINE constexpr unsigned hgcpu__shfl_down_from(unsigned self, unsigned delta, int width) {
   const unsigned within = self & (unsigned)(width - 1);
   return within + delta >= (unsigned)width ? self : self + delta;
 }
-HGCPU_INLINE unsigned hgcpu__shfl_xor_from(unsigned self, int mask, int width) {
+HGCPU_INLINE constexpr unsigned hgcpu__shfl_xor_from(unsigned self, int mask, int width) {
   const unsigned other = self ^ (unsigned)mask;
   return other >= ((self + (unsigned)width) & ~(unsigned)(width - 1)) ? self : other;
 }

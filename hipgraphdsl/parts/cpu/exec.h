@@ -97,6 +97,7 @@ struct Launch {
   uint64_t begun = 0;  // ns, where the time is taken
   // Of a launch in order: the node to begin next, and what the monitor saw there last; its place among such launches.
   Atomic<uint32_t> next_node;
+  Atomic<uint32_t> taken, given{kNone};  // whether somebody hands its nodes over, and then the first of those
   uint32_t seen = 0;
   Launch *left = nullptr, *right = nullptr;
   uint64_t seed = 0;
@@ -602,10 +603,31 @@ inline uint32_t node_waiting(Launch* l) {
 }
 
 // ---- one worker, as far as it gets ---------------------------------------------------------------------------------------
-// In order, the worker holds one unit of `remaining`, so that the launch cannot finish under it. Claiming a node is a
-// compare-and-swap of `next_node`; whoever swaps in kHandedOver instead lets all workers have the nodes that have not begun. The
-// last node that was claimed counts as running then: who finishes it, and fails to claim the next, makes its successors ready.
-constexpr uint32_t kHandedOver = ~0u;
+// In order, the worker holds one unit of `remaining`, so that the launch cannot finish under it. It claims a node by a store to
+// `next_node`, and then looks whether it is `taken`. Who hands the nodes that have not begun over to all workers sets that, lets all
+// threads pass a fence, and then reads what the worker has claimed: so no node costs a locked instruction. The last node that was claimed
+// counts as running then: who finishes it, and fails to claim the next, makes its successors ready.
+inline bool everyone_fences(bool for_the_first_time) {
+#if defined(__linux__)
+  constexpr int fence = 8, registration = 16;  // MEMBARRIER_CMD_(REGISTER_)PRIVATE_EXPEDITED
+  return !syscall(SYS_membarrier, for_the_first_time ? registration : fence, 0, 0);
+#else
+  return (void)for_the_first_time, false;
+#endif
+}
+inline const bool g_one_side_fences = everyone_fences(true);
+inline bool in_order_claim(Launch* l, uint32_t node) {
+  l->next_node.set(node + 1);
+  if (g_one_side_fences) {
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+  } else {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  }
+  if (!l->taken.relaxed()) return true;
+  uint32_t given;
+  while ((given = l->given.get()) == kNone) sched_yield();
+  return node < given;
+}
 struct InOrder {
   SpinLock lock;
   Launch* first = nullptr;
@@ -626,11 +648,11 @@ inline void in_order_leave(Launch* l) {
 
 inline void in_order_hand_over(Launch* l) {
   Exec* x = l->exec;
-  uint32_t next;
-  do {
-    next = l->next_node.get();
-    if (next >= x->count) return;
-  } while (!l->next_node.replace(next, kHandedOver));
+  if (!l->taken.replace(0, 1)) return;
+  if (!g_one_side_fences || !everyone_fences(false)) __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  const uint32_t next = l->next_node.get();
+  l->given.set(next);
+  if (next >= x->count) return;
   for (uint32_t i : x->roots) {
     if (i >= next) push_last({node_run, l, i, 0});
   }
@@ -674,7 +696,7 @@ inline uint32_t node_next(Run& r) {
   if (r.in_order) {
     const uint32_t next = r.node + 1;
     if (next == l->exec->count) return kNone;
-    if (l->next_node.replace(next, next + 1)) return next;
+    if (in_order_claim(l, next)) return next;
     in_order_leave(l);
     r.in_order = false;
     ++r.did;

@@ -273,7 +273,7 @@ class _Compilation:
             text, self.split = split(text, made.marked, made.synced, wanted, made.leading, self.trees)
         parts = [
             f"#define HGCPU_APART {self.row(apart=True)}\n#define HGCPU_LANES {self.row()}\n",
-            f"#define HGCPU_ROW {self.row('unroll(disable)')}\n", text,
+            f"#define HGCPU_ROW {self.row('unroll(disable)')}\n#define HGCPU_STEPS {self.steps()}\n", text,
             f"\n#define HGCPU_SANITIZE {int(sanitizes)}\n#define HGCPU_PRINTS {int(made.prints)}\n",
             f"#define HGCPU_DYNAMIC {_DYNAMIC_BYTES * made.dynamic}\n#include \"launch.h\"\n",
         ]  # fmt: skip
@@ -319,6 +319,11 @@ class _Compilation:
             return ""
         how = "assume_safety" if apart and self.compiler.major >= 21 else "enable"
         return f'_Pragma("clang loop vectorize({how}) interleave_count(1) {more}")'
+
+    def steps(self) -> str:
+        """Return the pragma for a loop around warp operations with few turns: distances become constants."""
+        turns = "decltype(hgcpu_warp)::whole ? 8 : 1"
+        return f'_Pragma("clang loop unroll_count({turns})")' if self.compiler.is_clang else '_Pragma("GCC unroll 8")'
 
     def find(self, asked: str, kernels: Mapping[str, str]) -> tuple[str, str]:
         """Return a kernel's qualified name in the text, without template arguments, and the expression for it."""

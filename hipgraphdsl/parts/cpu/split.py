@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
+from itertools import groupby
 from typing import Final
 
+from .regions import Piece, Region, regions
 from .syntax import Node, bare, called, children, control_of, edited, end_of, is_write, named, start_of, walk
 from .tokens import place_behind
-from .uniform import CASTS, LOOPS, SCALAR, Part, Unknown, Variable, Variables
+from .uniform import CASTS, LOOPS, SCALAR, Part, Unknown, Variable, Variables, is_constant
 from .warps import OPERATION, OWN, PURE, QUIET, Calls, Flat, calls_of
 
 #: Maximum number of threads of a block.
 _THREADS: Final = 1024
-#: Padding of one warp, which lanes.h may read, at both ends of an array over the threads.
-_BESIDE: Final = 64
 #: Maximum bytes on the stack for variables that live across barriers.
 _KEPT_BYTES: Final = 512 * 1024
 _BARRIER: Final = "__syncthreads"
@@ -43,8 +43,12 @@ _NOT_READ: Final = re.compile(
     r"^\s*#\s*pragma\s+(?!unroll|nounroll|GCC\s+unroll)", re.MULTILINE,
 )  # fmt: skip
 
-#: Text of a function, or a callable that returns it once all variables are analyzed.
-Piece = str | Callable[[], str]
+_INLINE: Final = "__attribute__((always_inline))"
+_GONE: Final = "hgcpu_gone + hgcpu_warp.first"
+_ENDED: Final = "if (hgcpu_all(hgcpu_gone, hgcpu_n.x * hgcpu_n.y * hgcpu_n.z)) return;"
+#: Steps of loops that turn at most 64 times for a positive number.
+_FEW_STEPS: Final = frozenset({"/=", "*=", ">>=", "<<="})
+
 Trees = Callable[[str, str], list[Node]]
 
 
@@ -123,30 +127,29 @@ def _numbered(trees: Iterable[Node]) -> dict[int, Node]:
     return {int(mark[1]): n for mark, n in marks if mark and n["kind"] == "FunctionDecl"}
 
 
-def _array(kind: str, name: str, value: str = "") -> str:
-    """Declare an array over the threads. Extra elements keep the distance of arrays from being a multiple of the page size."""
-    room = name.replace("hgcpu_", "hgcpu_room_")
-    return f"alignas(64) {kind} {room}[{_THREADS + 2 * _BESIDE + 16}]{value}; {kind}* const {name} = {room} + {_BESIDE};"
+def _array(kind: str, name: str, value: str = "", *, of_warp: bool = False) -> str:
+    """Declare an array over the threads of the block, or of a warp.
 
-
-def _on(mask: int, checked: bool) -> str:
-    """Return the C++ expression for the warps in which some thread is not in a mask, and, 32 bits above, those in which none is.
-
-    Threads that are in no mask may be `checked` for having returned.
+    Extra elements keep the distance of the block's arrays from being a multiple of the page size.
     """
-    return f"hgcpu_on_{mask}" if mask else "~0u" if checked else "~0ull"
+    return f"alignas(64) {kind} {name}[{'::warpSize' if of_warp else _THREADS + 16}]{value};"
+
+
+def _joined(pieces: Iterable[Piece]) -> str:
+    return "".join(piece if isinstance(piece, str) else piece() for piece in pieces)
 
 
 class _Kernel(Variables):
     def __init__(self, data: bytes, node: Node) -> None:
-        super().__init__(node)
-        self.data = data
+        super().__init__(node, data)
         self.points: set[int] = set()  # nodes with a barrier or a warp operation inside
         self.parts: list[Part] = []
         self.part: Part | None = None
         self.loops = 0
         self.masks = 0
         self.off = 0  # number of the mask of the threads that skip the current code, 0 for none
+        self.regions: list[Region] = []  # with warp operations
+        self.here: Region | None = None  # that the current code is in
         self.warps = False  # whether there are warp operations
         self.gone = False  # whether threads that have returned are recorded
 
@@ -176,24 +179,29 @@ class _Kernel(Variables):
         self.level(children(self.body))
         self.find_uses()
         self.find_uniform()
+        self.find_pure()
         written = self.region(children(self.body))
         self.find_kept()
         self.gone = any(p.returns and (p.repeats or p is not self.parts[-1]) for p in self.parts)
-        declared = [f"{_array('bool', f'hgcpu_off_{k}')} uint64_t hgcpu_on_{k};" for k in range(1, self.masks + 1)]
-        if self.gone:
-            declared.append(_array("bool", "hgcpu_gone", " = {}"))
-        kept = [v for v in self.variables.values() if v.how == "kept"]
-        declared += [_array(f"hgcpu_plain<{v.type}>::type", f"hgcpu_kept_{v.number}") for v in kept]
-        if kept:
-            sizes = " + ".join(f"sizeof hgcpu_room_kept_{v.number}" for v in kept)
-            declared.append(f'static_assert({sizes} <= {_KEPT_BYTES}, "too much for a stack");')
+        gone = _array("bool", "hgcpu_gone", " = {}") if self.gone else ""
         head = self.text(int(self.node["loc"]["offset"]) + int(self.node["loc"]["tokLen"]), start_of(self.body))
-        body = "".join(declared) + "".join(piece if isinstance(piece, str) else piece() for piece in written)
+        body = gone + self.arrays(None) + _joined(written)
         before = "static inline __attribute__((always_inline, unused))"
         return f"{before} void {name}{head}{{ const dim3 hgcpu_n = blockDim; {body}\n}}"
 
     def text(self, start: int, end: int) -> str:
         return self.data[start:end].decode()
+
+    def arrays(self, region: Region | None, mask: int = 0) -> str:
+        """Declare the variables that threads keep: those of the whole block, or of a region, there those declared in a mask."""
+        kept = [v for v in self.variables.values() if v.how == "kept" and v.of_warp == (region is not None)]
+        if region is not None:
+            kept = [v for v in kept if (v.part.off if v.part else 0) == mask and any(map(region.has, v.places))]
+        out = [_array(f"hgcpu_plain<{v.type}>::type", f"hgcpu_kept_{v.number}", of_warp=v.of_warp) for v in kept]
+        if kept:
+            sizes = " + ".join(f"sizeof hgcpu_kept_{v.number}" for v in kept)
+            out.append(f'static_assert({sizes} <= {_KEPT_BYTES}, "too much for a stack");')
+        return "".join(out)
 
     # -- code between barriers ----------------------------------------------------------------------------------------------
 
@@ -235,7 +243,51 @@ class _Kernel(Variables):
     # -- parts ------------------------------------------------------------------------------------------------------------
 
     def region(self, statements: Sequence[Node]) -> list[Piece]:
-        """Return the pieces of a list of statements."""
+        """Return the pieces of a list of statements; in a kernel with warp operations, those of each region run warp by warp."""
+        if not self.warps or self.here:
+            return self.sequence(statements)
+        out: list[Piece] = []
+        for whole, group in groupby(statements, self.is_for_warps):
+            for some in regions(self, list(group)) if whole else [list(group)]:
+                out += self.by_warps(some) if whole else self.sequence(some)
+        return out
+
+    def is_for_warps(self, node: Node) -> bool:
+        """Return whether warps can run a statement one after another: no barrier, and nothing changes for the block."""
+        start, end = start_of(node), end_of(node)
+        return (
+            not any(called(n) == _BARRIER for n in walk(node)) and not self.is_uniform_write(node)
+            and not any(
+                start <= use < end for v in self.variables.values()
+                if v.how == "uniform" and not start <= start_of(v.node) < end for use in v.changes
+            )
+        )  # fmt: skip
+
+    def by_warps(self, statements: Sequence[Node]) -> list[Piece]:
+        """Return the pieces of a region."""
+        self.here = region = Region(self, statements)
+        self.regions.append(region)
+        parts, self.part = len(self.parts), None
+        written = self.sequence(statements)
+        self.here = self.part = None
+
+        def text() -> str:
+            inner, before = _joined(written), _joined(region.before)
+            if not inner.strip():
+                return before
+            returns = [p for p in self.parts[parts : parts + region.parts] if p.returns]
+            if self.gone:
+                fact = f"hgcpu_fact<{str(bool(returns)).lower()}>()"
+                inner = f"hgcpu_branch(hgcpu_warp, {fact}, {_GONE}, [&](const auto hgcpu_checks_0) {_INLINE} {{{inner}}});"
+            ended = _ENDED if any(not self.is_last(p) for p in returns) else ""
+            each = f"[&](const auto hgcpu_warp) {_INLINE} {{{self.arrays(region)}{inner}\n}}"
+            return f"{before}\nhgcpu_warps(hgcpu_n, {each});{ended}"
+
+        region.parts = len(self.parts) - parts
+        return [text]
+
+    def sequence(self, statements: Sequence[Node]) -> list[Piece]:
+        """Return the pieces of statements one after another."""
         out: list[Piece] = []
         for node in statements:
             kind = node["kind"]
@@ -267,8 +319,11 @@ class _Kernel(Variables):
         return lambda: self.loop(part)
 
     def statement(self, node: Node, out: list[Piece]) -> None:
+        rare = self.warps and node["kind"] == "IfStmt" and not node.get("hasElse") and self.depends_on_index(control_of(node)[1])
+        if rare or (self.part and self.part.rare):
+            self.part = None
         if self.part is None:
-            self.part = Part(len(self.parts), repeats=self.loops > 0, off=self.off)
+            self.part = Part(len(self.parts), repeats=self.loops > 0, off=self.off, rare=rare)
             out.append(self.begin(self.part))
         for inner in walk(node):
             if inner["kind"] == "ReturnStmt":
@@ -278,6 +333,9 @@ class _Kernel(Variables):
             if inner["kind"] in _JUMPS and not self.within(inner, node):
                 raise Unknown("a jump out of a part")
         self.part.statements.append(node)
+
+    def depends_on_index(self, condition: Node) -> bool:
+        return bool(condition) and self.is_uniform(condition, threads=True)
 
     def within(self, jump: Node, statement: Node) -> bool:
         """Return whether the loop or `switch` that a `break` or `continue` refers to is a statement or inside of it."""
@@ -290,18 +348,19 @@ class _Kernel(Variables):
 
     def declaration(self, node: Node, out: list[Piece]) -> None:
         declared = [self.variables.get(n["id"]) for n in children(node)]
+        ahead = self.here.before if self.here and self.here.is_ahead(node) else None
         if all(v is None or v.how in ("uniform", "fixed") for v in declared):
-            self.part = None
-            out.append(f"\n{self.text(start_of(node), end_of(node))}\n")
+            self.part = self.part if ahead is not None else None
+            (out if ahead is None else ahead).append(f"\n{self.text(start_of(node), end_of(node))}\n")
             return
         if any(v is None or v.how == "fixed" for v in declared):
             raise Unknown("declarations of two kinds")
         for variable in declared:
             if variable is not None and variable.how == "uniform":
-                self.part = None
+                self.part = self.part if ahead is not None else None
                 first = variable.initial
                 value = f" = {self.text(start_of(first), end_of(first))}" if first else ""
-                out.append(f"\n{variable.type} {variable.name}{value};\n")
+                (out if ahead is None else ahead).append(f"\n{variable.type} {variable.name}{value};\n")
         self.statement(node, out)
         for variable in declared:
             if variable is not None and variable.how != "uniform":
@@ -332,7 +391,8 @@ class _Kernel(Variables):
         for branch in branches:
             compound = branch["kind"] == "CompoundStmt"
             self.part = None
-            out += [f"\n{self.text(at, start_of(branch))}{{"]
+            steps = "HGCPU_STEPS " if self.here and step and self.has_few_turns(node) else ""
+            out += [f"\n{steps}{self.text(at, start_of(branch))}{{"]
             out += self.region(children(branch) if compound else [branch])
             out.append("}")
             at = end_of(branch)
@@ -343,6 +403,14 @@ class _Kernel(Variables):
             out.append(f"{self.text(at, end_of(node))};")
         return out
 
+    @staticmethod
+    def has_few_turns(node: Node) -> bool:
+        """Return whether a loop halves or doubles a number between constants, as the steps of a reduction do."""
+        first, condition, step, _ = control_of(node)
+        own = {d["id"] for d in children(first)} if first else set()
+        constant = all(d["id"] in own or is_constant(d) for part in (first, condition) if part for d in named(part))
+        return constant and bare(step).get("opcode") in _FEW_STEPS
+
     def masked(self, node: Node, condition: Node) -> list[Piece]:
         """Return the pieces of an `if` whose body some threads of the block skip."""
         if node["kind"] != "IfStmt" or node.get("hasElse") or any(called(n) == _BARRIER for n in walk(node)):
@@ -351,17 +419,39 @@ class _Kernel(Variables):
         self.masks += 1
         mask = self.masks
         asked = self.begin(Part(len(self.parts), [condition], repeats=self.loops > 0, off=around, mask=mask))
-        some = f"hgcpu_on_{mask} = hgcpu_some(hgcpu_off_{mask}, hgcpu_n); if (hgcpu_on_{mask}) {{"
-        self.off = mask
-        out: list[Piece] = [
-            lambda: f"hgcpu_leave_out(hgcpu_off_{mask}, {self.mask(around)}, hgcpu_n);" if around or self.gone else "",
-            asked, some, *self.region(control_of(node)[3]), "}",
-        ]  # fmt: skip
+        self.off, here = mask, self.here
+        inner = self.region(control_of(node)[3])
         self.off = around
-        return out
+        return [
+            _array("bool", f"hgcpu_off_{mask}", of_warp=True),
+            lambda: f"hgcpu_leave_out(hgcpu_warp, hgcpu_off_{mask}, {self.mask(around)});", asked,
+            lambda: f"hgcpu_branch(hgcpu_warp, {self.checks(around) or 'hgcpu_fact<false>()'}, hgcpu_off_{mask}, "
+            f"[&](const auto hgcpu_checks_{mask}) {_INLINE} {{{self.inside(mask, here, node, inner)}}});",
+        ]  # fmt: skip
+
+    def inside(self, mask: int, region: Region | None, node: Node, pieces: Sequence[Piece]) -> str:
+        """Return the body of an `if` that becomes a mask, behind the arrays over the lanes that it declares or shares."""
+        start, end = start_of(node), end_of(node)
+        shared = [
+            v for v in self.variables.values()
+            if v.of_warp and not start <= start_of(v.node) < end and any(start <= use < end for use in v.uses)
+        ]  # fmt: skip
+        before, names, behind = "", "", ""
+        for v in shared:
+            room, kept = f"hgcpu_inside_{mask}_{v.number}", f"hgcpu_kept_{v.number}"
+            before += f"hgcpu_inside<hgcpu_checks_{mask}.value, hgcpu_plain<{v.type}>::type> {room}; "
+            before += f"auto& {room}_of = {room}.of({kept});"
+            names += f"auto& {kept} = {room}_of;"
+            behind += f"{room}.back({kept});"
+        return f"{before}{{{names}{self.arrays(region, mask)}{_joined(pieces)}}}{behind}"
+
+    def checks(self, mask: int) -> str:
+        """Return the C++ name of the fact that threads may skip code outside of all masks or in one; empty if none may."""
+        return f"hgcpu_checks_{mask}" if mask or self.gone else ""
 
     def mask(self, number: int) -> str:
-        return f"hgcpu_off_{number}" if number else "hgcpu_gone" if self.gone else "nullptr"
+        skips = f"hgcpu_off_{number}" if number else _GONE
+        return f"{checks} ? {skips} : nullptr" if (checks := self.checks(number)) else "nullptr"
 
     def operation(self, node: Node) -> Piece:
         """Return the piece that makes a warp operation for the whole block."""
@@ -379,18 +469,19 @@ class _Kernel(Variables):
 
         def value(argument: Node) -> str:
             variable = variables.get(id(argument))
-            return f"hgcpu_kept_{variable.number}" if variable else self.text(start_of(argument), end_of(argument))
+            if variable is None:
+                return self.text(start_of(argument), end_of(argument))
+            return f"hgcpu_kept_{variable.number}{'' if variable.of_warp else ' + hgcpu_warp.first'}"
 
         def text() -> str:
-            given = ", ".join([*map(value, arguments), self.mask(off)])
-            return f"\nhgcpu_operate(hgcpu_n, {_on(off, self.gone)}, hgcpu_lanes{name}({given}));"
+            return f"\nhgcpu_lanes{name}({', '.join(['hgcpu_warp', *map(value, arguments), self.mask(off)])});"
 
         return text
 
     # -- variables that live across barriers ----------------------------------------------------------------------------------
 
-    def find_kept(self) -> None:
-        """Find the variables that live across barriers, and those of them that can be recomputed."""
+    def find_pure(self) -> None:
+        """Find the variables that can be recomputed."""
         names = [n["name"] for n in walk(self.node) if n["kind"] in ("VarDecl", "ParmVarDecl") and "name" in n]
         types = any(n["kind"] in ("TypedefDecl", "TypeAliasDecl") for n in walk(self.body))
         for variable in self.variables.values():
@@ -404,12 +495,20 @@ class _Kernel(Variables):
                 and all(names.count(d["name"]) == (d["id"] in self.variables) for d in named(first))
                 and not (types and any(n["kind"] in CASTS - {"ImplicitCastExpr"} for n in walk(first)))
             )  # fmt: skip
+
+    def find_kept(self) -> None:
+        """Find the variables that live across barriers: the code between barriers is known."""
+        for variable in self.variables.values():
+            if variable.how != "local":
+                continue
             elsewhere = any(not self.is_in(use, variable.part) for use in variable.uses)
             if not elsewhere and ("&" in variable.type or not variable.exposed):
                 continue
             if "&" in variable.type:
                 raise Unknown("a reference")
             variable.how = "again" if variable.pure and not variable.met else "kept"
+            around = [region for region in self.regions if any(map(region.has, variable.places))]
+            variable.of_warp = bool(around) and all(region.begins(variable) for region in around)
             self.must_be_known(variable)
 
     def is_in(self, use: int, part: Part | None) -> bool:
@@ -446,11 +545,11 @@ class _Kernel(Variables):
                     continue
                 place = use, use + len(variable.name.encode())
                 if variable.how == "kept":
-                    edits[place] = f"hgcpu_kept_{variable.number}[hgcpu_t]"
+                    edits[place] = f"hgcpu_kept_{variable.number}[{variable.index}]"
                 elif variable.part is not part:
                     edits[place] = f"hgcpu_again_{variable.number}"
                     again.append(variable)
-        final = part is self.parts[-1] and not part.repeats
+        final = self.is_last(part)
         gone = part.off or any(p.returns and (p.number < part.number or part.repeats) for p in self.parts)
         leave = "return" if final else "for (hgcpu_gone[hgcpu_t] = true;;) return"
         edits |= {(start_of(n), end_of(n)): leave for s in part.statements for n in walk(s) if n["kind"] == "ReturnStmt"}
@@ -464,18 +563,32 @@ class _Kernel(Variables):
                 again += [v for d in named(variable.initial) if (v := self.variables.get(d["id"])) and v.pure]
                 value = edited(self.data, variable.initial, renamed)
                 body.insert(0, f"const hgcpu_plain<{variable.type}>::type hgcpu_again_{variable.number} = {value};")
+        again_here = "".join(body)
         for statement in part.statements:
             declares = statement["kind"] == "DeclStmt"
             text = edited(self.data, statement, edits)
-            text = f"hgcpu_off_{part.mask}[hgcpu_t] = !({text})" if part.mask else text
+            text = f"hgcpu_off_{part.mask}[hgcpu_lane] = !({text})" if part.mask else text
             body.append(f"\n{text}{'' if declares else ';'}")
             body += [self.keep(n) for n in children(statement)] if declares else []
-        check = f"if (hgcpu_checks && {self.mask(part.off)}[hgcpu_t]) return;" if gone else "(void)hgcpu_checks;"
-        how = ", ".join(str(fact).lower() for fact in (self.warps, self.is_apart(part)))
-        head = "[&](const size_t hgcpu_t, const bool hgcpu_checks) __attribute__((always_inline)) "
-        each = f"{head}{{(void)hgcpu_t;{check}{{{''.join(body)}\n}}}}"
-        ended = "if (hgcpu_all(hgcpu_gone, hgcpu_n)) return;" if part.returns and not final else ""
-        return f"\nhgcpu_threads<{how}>(hgcpu_n, {_on(part.off, bool(gone))}, {each});{ended}"
+        skips = f"hgcpu_off_{part.off}[hgcpu_lane]" if part.off else "hgcpu_gone[hgcpu_t]"
+        checks = f"{self.checks(part.off)} && " * self.warps
+        skipped = f"{checks}{skips}" if gone else "false"
+        head = f"[&](const size_t hgcpu_t{', const uint32_t hgcpu_lane' * self.warps}) {_INLINE}"
+        each = f"{head} {{(void)hgcpu_t;if ({skipped}) return;{{{''.join(body)}\n}}}}"
+        ended = ""
+        if part.returns and not final:
+            ended = f"if (hgcpu_all({_GONE}, hgcpu_warp.lanes())) return;" if self.warps else _ENDED
+        if self.warps:
+            some = ""
+            if part.rare:
+                condition = edited(self.data, control_of(part.statements[0])[1], edits)
+                once = f"{{(void)hgcpu_t;(void)hgcpu_lane;if ({skipped}) return false;{again_here}return (bool)({condition});}}"
+                some = f"if (hgcpu_some(hgcpu_warp, {head} {once})) "
+            return f"\n{some}hgcpu_lanes<{str(self.is_apart(part)).lower()}>(hgcpu_warp, {each});{ended}"
+        return f"\nhgcpu_threads(hgcpu_n, {each});{ended}"
+
+    def is_last(self, part: Part) -> bool:
+        return part is self.parts[-1] and not part.repeats
 
     @staticmethod
     def is_apart(part: Part) -> bool:
@@ -491,7 +604,7 @@ class _Kernel(Variables):
         if variable is None or (variable.is_scalar and variable.how != "kept"):
             return ""
         if variable.how == "kept" and variable.initial is not None:
-            return f" hgcpu_keep(hgcpu_kept_{variable.number}[hgcpu_t], {variable.name});"
+            return f" hgcpu_keep(hgcpu_kept_{variable.number}[{variable.index}], {variable.name});"
         if "&" in variable.type:
             return ""
         return f' static_assert(__is_trivially_copyable(__typeof__({variable.name})), "ends with its part");'

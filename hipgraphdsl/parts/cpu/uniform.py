@@ -54,6 +54,7 @@ class Variable:
     pure: bool = False  # recomputing it gives the same value, at any time after its declaration
     part: Part | None = None  # the part that declares it, if threads declare it
     met: bool = False  # it is an operand of a warp operation
+    of_warp: bool = False  # no region (regions.py) has its value from another one
 
     @property
     def name(self) -> str:
@@ -66,6 +67,16 @@ class Variable:
     @property
     def is_scalar(self) -> bool:
         return bool(SCALAR.fullmatch(self.type))
+
+    @property
+    def places(self) -> list[int]:
+        """Where it is declared and named."""
+        return [start_of(self.node), *self.uses]
+
+    @property
+    def index(self) -> str:
+        """The C++ expression for a thread's place in the array that keeps it."""
+        return "hgcpu_lane" if self.of_warp else "hgcpu_t"
 
     @property
     def initial(self) -> Node | None:
@@ -87,13 +98,14 @@ class Part:
     repeats: bool = False  # in a loop
     off: int = 0
     mask: int = 0
+    rare: bool = False  # an `if` that depends on the threads' indices alone: whole warps may leave it out
 
 
 class Variables:
     """Analysis of the variables of a kernel."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(self, node: Node, data: bytes) -> None:
+        self.node, self.data = node, data
         bodies = [n for n in children(node) if n["kind"] == "CompoundStmt"]
         if not bodies:
             raise Unknown("a declaration")
