@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -57,7 +57,11 @@ class Entries:
         base, edits = (None, {}) if self._name in known else known[self._edits]
         if base is None or len(edits) + len(entries) > _MOST_EDITS:
             base, edits = getattr(owner, self._name), {}
+        return self.over(owner, base, kept, {**edits, **entries})
+
+    def over(self, owner: Any, entries: Sequence[Any], kept: Collection[str], edits: Mapping[int, Any]) -> Any:
+        """Return a copy of an object with other entries, some of them replaced by `edits`, and its other attributes `kept`."""
         made = object.__new__(type(owner))
-        made.__dict__.update({name: known[name] for name in kept if name in known})
-        made.__dict__[self._edits] = base, {**edits, **entries}
+        made.__dict__.update({name: owner.__dict__[name] for name in kept if name in owner.__dict__})
+        made.__dict__[self._edits] = entries, edits
         return made

@@ -78,7 +78,7 @@ class Instance:
         sanitize: bool = False,
     ) -> None:
         plan, backend, options = made
-        self.stats = Stats(len(plan.steps), plan.edges, len(plan.lanes))
+        self.stats = Stats(len(plan.nodes), plan.edges, len(plan.lanes))
         self.home = Home(runtime, plan.device, sanitize=sanitize)
         self.memory = Memory(workflow, self.home, guard, self.stats)
         self.parameters = Parameters(workflow.name, self.home, self.memory)
@@ -355,7 +355,7 @@ class Instance:
             self.program.follow(state.plan, state.disabled)
         if afresh:
             stats, plan = self.stats, state.plan
-            stats.nodes, stats.edges, stats.lanes = len(plan.steps), plan.edges, len(plan.lanes)
+            stats.nodes, stats.edges, stats.lanes = len(plan.nodes), plan.edges, len(plan.lanes)
         self.torn = waits and self.program is not None
 
     def _apply(self, change: Change) -> bool:

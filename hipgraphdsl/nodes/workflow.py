@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +46,8 @@ MAX_DEPTH: Final = 64
 """How deep child graphs and bodies may be nested: passes that follow them recursively stay far from Python's limit."""
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+_USED: Final = (attrgetter("kernels"), attrgetter("addresses"), attrgetter("accesses"))
+_ROOT, _VIEW_ROOT = attrgetter("root"), attrgetter("view.root")
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,19 +125,12 @@ class Workflow:
 
     @cached_property
     def used(self) -> tuple[Kernel | Symbol, ...]:
-        """The kernels of its own nodes and the symbols that they name, in order of first use."""
-        found: dict[int, Kernel | Symbol] = {}  # by identity: the hash of a kernel costs more than the rest
-        for node in self.nodes:
-            for kernel in node.kernels:
-                found[id(kernel)] = kernel
-            for access in node.own_accesses:
-                root = access.view.root
-                if type(root) is Symbol:
-                    found[id(root)] = root
-            for view in node.addresses:
-                root = view.root
-                if type(root) is Symbol:
-                    found[id(root)] = root
+        """The kernels of its own nodes, then the symbols that they name, in order of first use."""
+        # By identity: the hash of a kernel costs more than the rest, and repeated launches have all of this in common.
+        kernels, views, accesses = ({id(each): each for each in map(read, self.nodes)}.values() for read in _USED)
+        roots = chain(map(_ROOT, chain.from_iterable(views)), map(_VIEW_ROOT, chain.from_iterable(accesses)))
+        symbols = (root for root in roots if type(root) is Symbol)
+        found = {id(use): use for use in chain(chain.from_iterable(kernels), symbols)}
         return tuple(found.values())
 
     @property
@@ -165,9 +162,7 @@ class Workflow:
     @cached_property
     def devices(self) -> frozenset[int]:
         """The devices that its arrays, its nodes and the workflows inside them name."""
-        found = {array.device for array in self.arrays.values()}
-        for node in self.nodes:
-            found.add(node.__dict__.get("device"))
+        found = {array.device for array in self.arrays.values()}.union([node.__dict__.get("device") for node in self.nodes])
         for node in self.holding:
             for _, inner, _ in () if node.derives else node.held:  # a derived workflow is on the devices of the node's fields
                 found |= inner.devices
