@@ -218,7 +218,8 @@ class Plan:
     @property
     def places(self) -> tuple[Step, ...]:
         """The steps, to be read without their nodes, which `nodes` has: a plan that was taken over need not make them then."""
-        return self.__dict__["outline"] if "outline" in self.__dict__ else self.steps
+        known: tuple[Step, ...] | None = self.__dict__.get("outline")
+        return self.steps if known is None else known
 
     def renumbered(self, steps: Iterable[Step], place: Mapping[int, int]) -> Plan:
         """Return the plan with other steps in the same lanes; they must already have their new indices (`Step.renumbered`).
