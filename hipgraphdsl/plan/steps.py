@@ -193,14 +193,22 @@ class Plan:
         """Return a step, without a copy of all steps in a plan that `with_steps` has made."""
         return self.steps[index] if "steps" in self.__dict__ else _STEPS.at(self, index)
 
-    def with_nodes(self, workflow: Workflow, shape: Any) -> Plan:
-        """Return the plan for a workflow of the same shape: its nodes in place of those of the same positions."""
-        nodes = workflow.nodes
+    def with_nodes(self, workflow: Workflow, shape: Any) -> Plan | None:
+        """Return the plan for a workflow of the same shape: its nodes in place of those of the same positions.
+
+        Return None if other arrays of alloc nodes would share memory, because of their sizes.
+        """
+        nodes, packing, notes = workflow.nodes, self.packing, self.notes
+        if packing is not None:
+            packing = packing.of(workflow.arrays)
+            if packing is None:
+                return None
+            notes = tuple([str(packing) if note == str(self.packing) else note for note in notes])
         if self.nodes != self.workflow.nodes:
             taken = dict(zip(map(id, self.workflow.nodes), nodes))
             nodes = tuple(map(taken.get, map(id, self.nodes), self.nodes))
         plan: Plan = _STEPS.over(self, _Filled(self.outline, nodes), _TAKEN_OVER, {})
-        plan.__dict__.update(workflow=workflow, shape=shape, nodes=nodes)
+        plan.__dict__.update(workflow=workflow, shape=shape, nodes=nodes, packing=packing, notes=notes)
         return plan
 
     @cached_property
@@ -278,7 +286,7 @@ class Plan:
     @cached_property
     def has_allocs(self) -> bool:
         """Whether a step allocates or frees memory."""
-        kinds = set(map(type, self.nodes))
+        kinds = {type(node) for node in self.nodes}
         return any(kind.made is not Node.made or kind.freed is not Node.freed for kind in kinds)
 
     def explain(self) -> str:

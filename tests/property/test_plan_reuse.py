@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,7 @@ def graph_of(seed: int, change: str = "nothing") -> hg.Graph:
         after = [f"n{i - 1}"] if here and i and change == "edge" else []
         match rng.choice(("one", "one", "two", "fill", "copy", "empty")):
             case "one" | "two" as what:
+                source: Any
                 source, target = rng.sample(x, 2)
                 grid = blocks + (here and change == "grid")
                 block = 64 if here and change == "block" else 32
@@ -148,9 +149,44 @@ def lowered(exe: hg.Executable) -> list[Any]:
         elif isinstance(operation, (Alloc, Free, RunChild)):
             row = []  # memory that the graph makes, and another program
         else:
+            assert is_dataclass(operation)
             row = [place(getattr(operation, field.name)) for field in fields(operation)]
         rows.append((type(operation).__name__, step.name, step.deps, row))
     return rows
+
+
+def temporaries(structure: int, sizes: int) -> hg.Graph:
+    """Return a graph of random temporaries; the same structure has the same uses of them, whatever their sizes."""
+    rng, of_size = random.Random(structure), random.Random(sizes)
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=512, dtype="float32")
+    live: list[Any] = []
+    for i in range(rng.randint(3, 24)):
+        if rng.random() < 0.6:
+            live.append(g.alloc(f"t{i}", shape=of_size.choice((1, 8, 64, 65, 512, 4096)), dtype="float32"))
+        used = rng.sample(live, min(len(live), rng.randint(0, 2)))
+        g.kernel(KERNELS["one"], 1, 32, (used[0] if used else x, used[-1] if len(used) > 1 else x, 1), name=f"k{i}")
+        if live and rng.random() < 0.5:
+            g.free(live.pop(rng.randrange(len(live))), name=f"f{i}")
+    return g
+
+
+@given(structure=st.integers(0, 10_000), sizes=st.tuples(st.integers(0, 10_000), st.integers(0, 10_000)), pack=st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_memory_of_other_sizes_is_packed_as_if_there_were_no_other_plan(
+    structure: int, sizes: tuple[int, int], pack: bool
+) -> None:
+    old, new = (temporaries(structure, each) for each in sizes)
+    options = hg.PlanOptions(pack=pack)
+    reuse._planned.clear()
+    fresh = shown(new.plan(target="cpu", options=options), new.workflow())
+    reuse._planned.clear()
+    living = old.plan(target="cpu", options=options)
+    made = new.plan(target="cpu", options=options)
+    assert shown(made, new.workflow()) == fresh
+    shares = [None if plan.packing is None else plan.packing.nodes for plan in (living, made)]
+    packs = pack and any(node.kind == "alloc" for node in made.workflow.nodes)
+    assert (made.shape is not None) is (not packs or shares[0] == shares[1] is not None), "the same arrays share memory"
 
 
 @pytest.mark.parametrize("runtime", ["amd:gfx942", "nvidia:sm_90", "cpu"])
@@ -158,7 +194,7 @@ def lowered(exe: hg.Executable) -> list[Any]:
 @settings(max_examples=60, deadline=None)
 def test_a_graph_like_one_that_was_compiled_is_lowered_as_if_there_were_none(runtime: str, seed: int, change: str) -> None:
     def made(graph: hg.Graph) -> hg.Executable:
-        opened = runtime if runtime == "cpu" else RecorderRuntime(target=runtime)
+        opened: Any = runtime if runtime == "cpu" else RecorderRuntime(target=runtime)
         return graph.compile(opened, check=False)
 
     if runtime == "cpu" and change == "device":
@@ -175,9 +211,11 @@ def test_a_graph_like_one_that_was_compiled_is_lowered_as_if_there_were_none(run
 def test_the_steps_of_a_plan_that_is_taken_over_are_made_when_they_are_read() -> None:
     with graph_of(3).compile("cpu", check=False), graph_of(3, "numbers").compile("cpu", check=False) as exe:
         assert exe.plan.shape is not None
-        node = next(node for node in exe.workflow.nodes if node.kind == "kernel")
-        exe.set(node.name, grid=2)
-        assert exe.plan.step(exe.plan.index[node.name]).node.launched.grid == (2, 1, 1)
+        node = next(node for node in exe.workflow.nodes if isinstance(node, hg.KernelNode))
+        exe.set(node, grid=2)
+        changed = exe.plan.step(exe.plan.index[node.name]).node
+        assert isinstance(changed, hg.KernelNode)
+        assert changed.grid == (2, 1, 1)
         assert [step.node for step in exe.plan.steps] == [*exe.plan.nodes]
         exe.run()
 
