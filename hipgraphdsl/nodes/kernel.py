@@ -394,7 +394,7 @@ def _known(data: dict[str, Any]) -> _Shared | None:
 
 def _plain_extents(extents: Any) -> bool:
     """Return whether extents are an integer or a tuple of integers, which nobody changes."""
-    return type(extents) is int or (type(extents) is tuple and all(type(axis) is int for axis in extents))
+    return type(extents) is int or (type(extents) is tuple and {*map(type, extents)} == {int})
 
 
 def _keep(data: dict[str, Any], node: KernelNode, order: tuple[str, ...]) -> None:

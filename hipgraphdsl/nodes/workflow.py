@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
@@ -48,6 +48,12 @@ MAX_DEPTH: Final = 64
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _USED: Final = (attrgetter("kernels"), attrgetter("addresses"), attrgetter("accesses"))
 _ROOT, _VIEW_ROOT = attrgetter("root"), attrgetter("view.root")
+
+
+def _distinct(values: Iterable[Any]) -> Iterable[Any]:
+    """Return the values without repeats of the same object."""
+    kept = list(values)
+    return dict(zip(map(id, kept), kept)).values()
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,11 +133,9 @@ class Workflow:
     def used(self) -> tuple[Kernel | Symbol, ...]:
         """The kernels of its own nodes, then the symbols that they name, in order of first use."""
         # By identity: the hash of a kernel costs more than the rest, and repeated launches have all of this in common.
-        kernels, views, accesses = ({id(each): each for each in map(read, self.nodes)}.values() for read in _USED)
-        roots = chain(map(_ROOT, chain.from_iterable(views)), map(_VIEW_ROOT, chain.from_iterable(accesses)))
-        symbols = (root for root in roots if type(root) is Symbol)
-        found = {id(use): use for use in chain(chain.from_iterable(kernels), symbols)}
-        return tuple(found.values())
+        kernels, views, accesses = map(_distinct, [chain.from_iterable(_distinct(map(of, self.nodes))) for of in _USED])
+        roots = _distinct(chain(map(_ROOT, views), map(_VIEW_ROOT, accesses)))
+        return (*kernels, *[root for root in roots if type(root) is Symbol])
 
     @property
     def documents(self) -> tuple[Workflow, ...]:
@@ -366,7 +370,8 @@ class Workflow:
         return handler(as_core_schema(cls.model_json_schema()))
 
 
-NODES: Final = Entries(Workflow, "nodes")
+NODES: Final = Entries(Workflow, "nodes", {each.name for each in fields(Workflow)} - {"nodes"} | {"index", "successors", "order"})
+"""Replaces nodes by others of the same names; the edges stay."""
 
 
 class Level(Binding):

@@ -75,7 +75,7 @@ def shape_of(workflow: Workflow, target: Target, batch: Batch, bound: Callable[[
     """Return what planning reads of a workflow, for `==` as long as the workflow lives; `bound` counts the most lanes."""
     nodes, predecessors = workflow.nodes, workflow.predecessors
     launches = [*map(_launched, nodes)]
-    copying = {kind for kind in workflow.kinds if kind.copied is not Node.copied}
+    copying, making = _kinds_that(workflow.kinds)
     return (
         predecessors,
         [*map(type, nodes)],
@@ -83,8 +83,18 @@ def shape_of(workflow: Workflow, target: Target, batch: Batch, bound: Callable[[
         [None if launch is None else id(launch.kernel) for launch in launches],
         [suits_copy_kernel(node, target) for node in nodes if type(node) in copying] if copying else [],
         _merged(workflow, launches, target, batch, bound) if not target.on_host or batch is True else [],
-        [*map(_names_of_allocs, nodes)] if packs and any(kind.made is not Node.made for kind in workflow.kinds) else [],
+        [*map(_names_of_allocs, nodes)] if packs and making else [],
     )
+
+
+@cache
+def _kinds_that(kinds: frozenset[type[Node]]) -> tuple[frozenset[type[Node]], frozenset[type[Node]]]:
+    """Return the classes of nodes that copy, and those that allocate memory."""
+    copying, making = (
+        (kind for kind in kinds if kind.copied is not Node.copied),
+        (kind for kind in kinds if kind.made is not Node.made),
+    )
+    return frozenset(copying), frozenset(making)
 
 
 def _names_of_allocs(node: Node) -> list[str]:

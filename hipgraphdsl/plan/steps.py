@@ -136,8 +136,8 @@ class Watch:
 
 _OF_THE_SHAPE: Final = frozenset({"lanes", "index", "successors", "edges", "depth", "has_allocs"})
 """The cached properties of a plan that depend on lanes, edges, names and kinds alone."""
-_OF_NO_NODE: Final = _OF_THE_SHAPE | {"runs", "has_hosts"}
-"""Those that depend on nothing of the nodes but their kinds."""
+_OF_NO_NODE: Final = frozenset({"runs", "has_hosts", "outline"})
+"""Those that depend on nothing of the nodes but their kinds, but on what else a step has."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Plan:
 
     def with_steps(self, steps: Mapping[int, Step]) -> Plan:
         """Return the plan with some of its steps replaced; their lanes and edges must not change."""
-        made: Plan = _STEPS.replaced(self, steps, _KEPT) if steps else self
+        made: Plan = _STEPS.replaced(self, steps) if steps else self
         return made
 
     def step(self, index: int) -> Step:
@@ -207,7 +207,8 @@ class Plan:
         if self.nodes != self.workflow.nodes:
             taken = dict(zip(map(id, self.workflow.nodes), nodes))
             nodes = tuple(map(taken.get, map(id, self.nodes), self.nodes))
-        plan: Plan = _STEPS.over(self, _Filled(self.outline, nodes), _TAKEN_OVER, {})
+        plan: Plan = _STEPS.over(self, _Filled(self.outline, nodes), {})
+        plan.__dict__.update({name: self.__dict__[name] for name in _OF_NO_NODE & self.__dict__.keys()})
         plan.__dict__.update(workflow=workflow, shape=shape, nodes=nodes, packing=packing, notes=notes)
         return plan
 
@@ -324,16 +325,13 @@ class Plan:
         return {"text/plain": str(self)}
 
 
-class _Filled(Sequence[Step]):
+class _Filled:
     """Steps of an outline with nodes, made when they are read."""
 
     def __init__(self, outline: tuple[Step, ...], nodes: tuple[Node, ...]) -> None:
         self._outline, self._nodes = outline, nodes
 
-    def __len__(self) -> int:
-        return len(self._nodes)
-
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int) -> Step:
         return self._outline[index]._replace(node=self._nodes[index])
 
     def __iter__(self) -> Iterator[Step]:
@@ -342,9 +340,7 @@ class _Filled(Sequence[Step]):
         return map(tuple.__new__, repeat(Step), zip(*columns))
 
 
-_STEPS: Final = Entries(Plan, "steps")
-_KEPT: Final = _OF_THE_SHAPE | {each.name for each in fields(Plan)} - {"steps"}
-_TAKEN_OVER: Final = _KEPT | _OF_NO_NODE | {"outline"}
+_STEPS: Final = Entries(Plan, "steps", _OF_THE_SHAPE | {each.name for each in fields(Plan)} - {"steps"})
 
 
 def _cut(plan: Plan) -> Cut:
