@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -28,11 +28,12 @@ class lazy(Generic[T]):  # noqa: N801  # used as a decorator, like functools.cac
 class Entries:
     """A field of a frozen dataclass that is a tuple, of which `replaced` replaces entries without a copy of all others.
 
-    The new object copies them when its field is first read.
+    The new object copies them when its field is first read. It has those of the other attributes that are `kept`.
     """
 
-    def __init__(self, kind: type[Any], name: str) -> None:
+    def __init__(self, kind: type[Any], name: str, kept: Collection[str]) -> None:
         self._name = name
+        self._kept = frozenset(kept)
         self._edits = f"_{name}_edits"
         setattr(kind, name, self)  # found where an object has no value of its own
 
@@ -51,13 +52,18 @@ class Entries:
         known, edits = owner.__dict__[self._edits]
         return edits[index] if index in edits else known[index]
 
-    def replaced(self, owner: Any, entries: Mapping[int, Any], kept: Collection[str]) -> Any:
-        """Return a copy of an object with some entries replaced, and of its other attributes those that are `kept`."""
+    def replaced(self, owner: Any, entries: Mapping[int, Any]) -> Any:
+        """Return a copy of an object with some entries replaced."""
         known = owner.__dict__
         base, edits = (None, {}) if self._name in known else known[self._edits]
         if base is None or len(edits) + len(entries) > _MOST_EDITS:
             base, edits = getattr(owner, self._name), {}
-        made = object.__new__(type(owner))
-        made.__dict__.update({name: known[name] for name in kept if name in known})
-        made.__dict__[self._edits] = base, {**edits, **entries}
+        return self.over(owner, base, {**edits, **entries})
+
+    def over(self, owner: Any, entries: Iterable[Any], edits: Mapping[int, Any]) -> Any:
+        """Return a copy of an object with other entries, which may be indexed, some of them replaced by `edits`."""
+        made, known = object.__new__(type(owner)), owner.__dict__
+        for name in known.keys() & self._kept:
+            made.__dict__[name] = known[name]
+        made.__dict__[self._edits] = entries, edits
         return made

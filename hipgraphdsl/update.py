@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import repeat
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from .arrays import ArrayView, ExternalArray
@@ -40,8 +43,8 @@ def paired(old: Workflow, new: Workflow) -> Iterator[Pair]:
     """Yield the nodes in the order of the new workflow, then those that only the old one has."""
     aligned = old.index == new.index
     if aligned and old.predecessors == new.predecessors:
-        for known, node in zip(old.nodes, new.nodes):
-            yield Pair(node.name, known, node)
+        nothing = repeat(Pair._field_defaults["lost"])
+        yield from map(tuple.__new__, repeat(Pair), zip(new.index, old.nodes, new.nodes, nothing, nothing))  # in compiled code
         return
     for i, node in enumerate(new.nodes):
         at = old.index.get(node.name)
@@ -276,27 +279,27 @@ class _Comparison:
 
     def differing(self, old: Node, new: Node) -> list[str]:
         """Return the names of the kind's own fields that differ between two nodes of one kind."""
-        found: list[str] = []
-        mine, other = old.__dict__, new.__dict__
-        for name, *_ in old.fields:
-            a, b = mine[name], other[name]
-            if a is b or name in _COMMON:
-                continue
-            if type(a) is tuple and type(b) is tuple and len(a) == len(b):
-                for x, y in zip(a, b):
-                    if x is not y and not self._alike(x, y):
-                        found.append(name)
-                        break
-            elif not self._alike(a, b):
-                found.append(name)
-        return found
+        names, values = _own_fields(type(old))
+        fields = zip(names, values(old.__dict__), values(new.__dict__))
+        return [name for name, a, b in fields if a is not b and not self._alike(a, b)]
 
     def _alike(self, a: Any, b: Any) -> bool:
         key = (id(a), id(b))
         alike = self._same.get(key)
         if alike is None:
-            alike = self._same[key] = same(a, b, _same_root)
+            if type(a) is type(b) is tuple:
+                alike = len(a) == len(b) and all(x is y or self._alike(x, y) for x, y in zip(a, b))
+            else:
+                alike = same(a, b, _same_root)
+            self._same[key] = alike
         return alike
+
+
+@cache
+def _own_fields(kind: type[Node]) -> tuple[tuple[str, ...], Callable[[Mapping[str, Any]], tuple[Any, ...]]]:
+    """Return the names of the fields that a kind has of its own, and a function that returns their values."""
+    names = tuple(name for name, *_ in kind.fields if name not in _COMMON)
+    return names, itemgetter(*names) if len(names) > 1 else lambda values: tuple(map(values.__getitem__, names))
 
 
 def _same_root(a: Any, b: Any) -> bool:

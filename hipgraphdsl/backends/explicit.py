@@ -41,7 +41,7 @@ class ExplicitProgram(GraphProgram):
 
 def add_steps(graph: int, program: GraphProgram) -> None:
     """Add a program's operations to a graph, and store the node of each step."""
-    steps, nodes, shared, marks = program.plan.steps, program.nodes, program.scope.shared, program.marks
+    nodes, shared, marks = program.nodes, program.scope.shared, program.marks
     try:
         with Marking(program.runtime) as words:
             for operation, deps, count in _operations(graph, program, words):
@@ -50,7 +50,7 @@ def add_steps(graph: int, program: GraphProgram) -> None:
                 before = list(dict.fromkeys(map(nodes.__getitem__, deps)))
                 nodes += [add_node(graph, before, operation, program.runtime, marks)] * count
     except HipError as error:
-        raise program.named(error, steps[len(nodes)]) from error.__cause__
+        raise program.named(error, program.plan.step(len(nodes))) from error.__cause__
     if len(shared.devices) > 1:
         program.runtime.set_device(shared.device)
     if program.plan.programmatic:
@@ -65,15 +65,16 @@ def _operations(
     An operation is resolved after those before it have been added, which gives memory that the graph allocates its address.
     Plain kernel launches are left out where compiled code can add them to the graph itself.
     """
-    steps, nodes, operations, disabled = program.plan.steps, program.nodes, program.operations, program.disabled
+    plan, nodes, operations, disabled = program.plan, program.nodes, program.operations, program.disabled
     runtime, scope, shared = program.runtime, program.scope, program.scope.shared
     several = len(shared.devices) > 1
-    devices = [program.place_of(step) for step in steps] if several else [shared.device] * len(steps)
+    count = len(plan.nodes)
+    devices = [program.place_of(step) for step in plan.steps] if several else [shared.device] * count
     adders = {
         device: runtime.kernel_adder(_own_steps(graph, program, device, devices, words)) for device in dict.fromkeys(devices)
     }
     current = -1 if several else shared.device
-    while (index := len(nodes)) < len(steps):
+    while (index := len(nodes)) < count:
         device = devices[index]
         if device != current:
             runtime.set_device(device)
@@ -81,12 +82,12 @@ def _operations(
         adder = adders[device]
         if adder is not None:
             index = adder.add(index)
-            if index == len(steps) or devices[index] != device:
+            if index == count or devices[index] != device:
                 continue
-        step = steps[index]
+        step = plan.steps[index]
         merged = program.merged(step) if step.batch >= 0 else None
         if merged is not None:
-            yield merged, program.deps_of(program.plan.runs[index]), len(program.plan.runs[index])
+            yield merged, program.deps_of(plan.runs[index]), len(plan.runs[index])
             continue
         place = program.scope_of(step) if step.path else scope
         operation = Nothing() if index in disabled else resolve(step, place, device)
@@ -106,14 +107,16 @@ def _own_steps(graph: int, program: GraphProgram, device: int, devices: Sequence
     if len(scope.shared.devices) > 1:
         left = left.union(i for i, other in enumerate(devices) if other != device)
     if plan.batches:
-        left = left.union(step.index for step in plan.steps if step.batch >= 0)
+        left = left.union(step.index for step in plan.places if step.batch >= 0)
 
     def function(node: KernelLaunch) -> tuple[int, ArgumentPacker] | None:
         if node.kernel.signature is None or node.kernel.dynamic_shared:  # `resolve` checks these
             return None
         return scope.shared.function(node.kernel, node, device)
 
-    return GraphSteps(graph, plan.steps, program.nodes, program.operations, scope.addresses, scope.values, marks, left, function)
+    return GraphSteps(
+        graph, plan.places, plan.nodes, program.nodes, program.operations, scope.addresses, scope.values, marks, left, function
+    )
 
 
 def add_node(graph: int, deps: list[int], operation: Operation | MergedLaunch, runtime: Runtime, marks: Marks) -> int:

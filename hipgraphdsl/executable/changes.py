@@ -6,8 +6,8 @@ This module modifies nothing. Invalid changes are refused here, before the graph
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
 from ..arrays import ArrayView, Parameter
 from ..backends import Environment
@@ -25,9 +25,6 @@ from ..target import Target
 from ..update import explain_update
 from .state import Change, Name, State, within
 from .uses import uses_alike
-
-_KEPT: Final = {each.name for each in fields(Workflow)} - {"nodes"} | {"index", "successors", "order"}
-"""What another workflow of the same names and edges has in common with this one."""
 
 
 class Changes:
@@ -252,12 +249,7 @@ def _with_nodes(workflow: Workflow, nodes: Mapping[str, Node]) -> Workflow:
     for at, changed in inside.items():
         child = replaced.get(at, workflow.nodes[at])
         replaced[at] = child.changed(**child.holding([_with_nodes(child.held[0][1], changed)]))
-    return _replacing(workflow, replaced)
-
-
-def _replacing(workflow: Workflow, nodes: Mapping[int, Node]) -> Workflow:
-    """Return the workflow with the nodes at some indices replaced by others of the same names; the edges stay."""
-    made: Workflow = NODES.replaced(workflow, nodes, _KEPT)
+    made: Workflow = NODES.replaced(workflow, replaced)
     return made
 
 
@@ -312,7 +304,7 @@ def _require_ordered(state: State, new: Node, field: str) -> None:
         known = workflow.parameters if isinstance(root, Parameter) else workflow.arrays
         if not isinstance(root, Symbol) and known.get(root.name) is not root:
             raise _refused(name, f"array {root.name!r} is not of the graph that was compiled", field)
-    declared = replace(_replacing(workflow, {workflow.index[name]: new}), infer=False)
+    declared = replace(NODES.replaced(workflow, {workflow.index[name]: new}), infer=False)
     report = check_workflow(declared, device=state.plan.device, errors_only=True)
     own = [d for d in report.errors if any(within(known, name) for known in d.nodes)]
     faults = [d for d in own if d.code not in ("HG409", "HG410")]  # these are about bounds and defaults, not about order

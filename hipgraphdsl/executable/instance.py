@@ -78,7 +78,7 @@ class Instance:
         sanitize: bool = False,
     ) -> None:
         plan, backend, options = made
-        self.stats = Stats(len(plan.steps), plan.edges, len(plan.lanes))
+        self.stats = Stats(len(plan.nodes), plan.edges, len(plan.lanes))
         self.home = Home(runtime, plan.device, sanitize=sanitize)
         self.memory = Memory(workflow, self.home, guard, self.stats)
         self.parameters = Parameters(workflow.name, self.home, self.memory)
@@ -229,9 +229,10 @@ class Instance:
                     continue
                 if parameters.table[name][1].shape:
                     arrays.append(name)
-                if not same(parameters.current(name), value):
+                entry = table, key, _ = parameters.name(name, value)
+                if not same(table.get(key), value):
                     changed[name] = value
-                    names.append(parameters.name(name, value))
+                    names.append(entry)
                     by_compiled = self.compiled.steps_of(name)
                     steps.update(dict.fromkeys(filterfalse(by_compiled.__contains__, self._steps_of(name))))
             if copied:
@@ -355,7 +356,7 @@ class Instance:
             self.program.follow(state.plan, state.disabled)
         if afresh:
             stats, plan = self.stats, state.plan
-            stats.nodes, stats.edges, stats.lanes = len(plan.steps), plan.edges, len(plan.lanes)
+            stats.nodes, stats.edges, stats.lanes = len(plan.nodes), plan.edges, len(plan.lanes)
         self.torn = waits and self.program is not None
 
     def _apply(self, change: Change) -> bool:
@@ -367,7 +368,7 @@ class Instance:
         for i in change.steps:  # resolve all before setting any
             made.append((i, None if i in off else program.resolve(plan.step(i))))
         self.torn = True
-        for i in self._left_by_compiled(change.values) if change.values else ():
+        for i in self._left_by_compiled(change.values) if change.values and self.compiled.bound else ():
             made.append((i, program.resolve(plan.step(i))))
         for i, operation in made:
             if (i in off) != (i in before):

@@ -75,14 +75,14 @@ class Uses:
     @cached_property
     def steps_by_parameter(self) -> Mapping[Owned, list[int]]:
         """The steps that depend on each parameter, in ascending order."""
-        found: dict[Owned, dict[int, None]] = {}
+        found: dict[Owned, list[int]] = {}
         for step in self._plan.steps:
             node = step.node
             if not (step.path or node.parameters or type(node).held is not Node.held):
                 continue  # as most nodes
-            for root in self._parameters(step):
-                found.setdefault(root, {})[step.index] = None
-        return {root: list(steps) for root, steps in found.items()}
+            for root in dict.fromkeys(self._parameters(step)):
+                found.setdefault(root, []).append(step.index)
+        return found
 
     def _parameters(self, step: Step) -> Iterator[Owned]:
         """Yield the parameters that a step and the workflows that its node holds depend on."""

@@ -302,7 +302,7 @@ class KernelNode(Node):
     def launched(self) -> Self:
         return self
 
-    @property
+    @lazy
     def kernels(self) -> tuple[Kernel, ...]:
         return (self.kernel,)
 
@@ -394,7 +394,7 @@ def _known(data: dict[str, Any]) -> _Shared | None:
 
 def _plain_extents(extents: Any) -> bool:
     """Return whether extents are an integer or a tuple of integers, which nobody changes."""
-    return type(extents) is int or (type(extents) is tuple and all(type(axis) is int for axis in extents))
+    return type(extents) is int or (type(extents) is tuple and {*map(type, extents)} == {int})
 
 
 def _keep(data: dict[str, Any], node: KernelNode, order: tuple[str, ...]) -> None:
@@ -430,7 +430,7 @@ class _Shared:
     def __init__(self, node: KernelNode, key: tuple[Any, ...], order: tuple[str, ...]) -> None:
         self.number = next(self._numbers)
         self._kernel = kernel = node.kernel
-        follows = {"plain": node.plain, "alike": node.alike, "least_threads": node.least_threads, "signature": node.signature}
+        follows = {name: getattr(node, name) for name in _FOLLOWS}
         self.state = {name: node.__dict__[name] for name in KernelNode.model_fields} | follows | {
             "args": (),  # the kernel may outlive the memory of the first node's
             "accesses": (),
@@ -552,9 +552,9 @@ _DECLARED: Final = {"kernel", "grid", "block", "args", "name", "source", "shared
 """The fields that `Graph.kernel` gives without options."""
 _STORED: Final = {"name", "kernel", "grid", "block", "args"}
 """The fields that a file stores of most launches."""
-_OF_LAUNCH: Final = KernelNode.model_fields.keys() | {
-    "accesses", "addresses", "alike", "least_threads", "parameters", "plain", "signature",
-}  # fmt: skip
+_FOLLOWS: Final = ("plain", "alike", "least_threads", "signature", "kernels")
+"""What follows from the fields that launches share."""
+_OF_LAUNCH: Final = KernelNode.model_fields.keys() | {"accesses", "addresses", "parameters", *_FOLLOWS}
 """What `_Shared.complete` sets of a node."""
 _CHANGEABLE: Final = frozenset({np.void, np.ndarray, list, dict})
 """Types of values that each node has for itself."""

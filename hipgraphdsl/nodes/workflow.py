@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import chain
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +46,14 @@ MAX_DEPTH: Final = 64
 """How deep child graphs and bodies may be nested: passes that follow them recursively stay far from Python's limit."""
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+_USED: Final = (attrgetter("kernels"), attrgetter("addresses"), attrgetter("accesses"))
+_ROOT, _VIEW_ROOT = attrgetter("root"), attrgetter("view.root")
+
+
+def _distinct(values: Iterable[Any]) -> Iterable[Any]:
+    """Return the values without repeats of the same object."""
+    kept = list(values)
+    return dict(zip(map(id, kept), kept)).values()
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,20 +131,11 @@ class Workflow:
 
     @cached_property
     def used(self) -> tuple[Kernel | Symbol, ...]:
-        """The kernels of its own nodes and the symbols that they name, in order of first use."""
-        found: dict[int, Kernel | Symbol] = {}  # by identity: the hash of a kernel costs more than the rest
-        for node in self.nodes:
-            for kernel in node.kernels:
-                found[id(kernel)] = kernel
-            for access in node.own_accesses:
-                root = access.view.root
-                if type(root) is Symbol:
-                    found[id(root)] = root
-            for view in node.addresses:
-                root = view.root
-                if type(root) is Symbol:
-                    found[id(root)] = root
-        return tuple(found.values())
+        """The kernels of its own nodes, then the symbols that they name, in order of first use."""
+        # By identity: the hash of a kernel costs more than the rest, and repeated launches have all of this in common.
+        kernels, views, accesses = map(_distinct, [chain.from_iterable(_distinct(map(of, self.nodes))) for of in _USED])
+        roots = _distinct(chain(map(_ROOT, views), map(_VIEW_ROOT, accesses)))
+        return (*kernels, *[root for root in roots if type(root) is Symbol])
 
     @property
     def documents(self) -> tuple[Workflow, ...]:
@@ -165,9 +166,7 @@ class Workflow:
     @cached_property
     def devices(self) -> frozenset[int]:
         """The devices that its arrays, its nodes and the workflows inside them name."""
-        found = {array.device for array in self.arrays.values()}
-        for node in self.nodes:
-            found.add(node.__dict__.get("device"))
+        found = {array.device for array in self.arrays.values()}.union([node.__dict__.get("device") for node in self.nodes])
         for node in self.holding:
             for _, inner, _ in () if node.derives else node.held:  # a derived workflow is on the devices of the node's fields
                 found |= inner.devices
@@ -371,7 +370,8 @@ class Workflow:
         return handler(as_core_schema(cls.model_json_schema()))
 
 
-NODES: Final = Entries(Workflow, "nodes")
+NODES: Final = Entries(Workflow, "nodes", {each.name for each in fields(Workflow)} - {"nodes"} | {"index", "successors", "order"})
+"""Replaces nodes by others of the same names; the edges stay."""
 
 
 class Level(Binding):

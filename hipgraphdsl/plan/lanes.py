@@ -79,8 +79,6 @@ class _Covering:
             kept = deps[i]
             device = None if placed is None else placed[i]
             lane, depth = -1, 0
-            if len(kept) > 1:
-                kept = self._latest_if_enough(kept)
             if not kept:
                 clock: Clock = {}
             elif len(kept) == 1:  # the most frequent case
@@ -118,36 +116,20 @@ class _Covering:
                 clocks[i] = clock
         return self.found
 
-    def _latest_if_enough(self, sources: tuple[int, ...]) -> tuple[int, ...]:
-        """Return only the latest predecessor if it implies the others, which count as visited then; else all."""
-        lane_of, place, left, clocks = self.found.lane_of, self.place, self.left, self.clocks
-        latest = max(sources, key=self.position.__getitem__)
-        implied = clocks[latest]
-        for source in sources:
-            if implied.get(lane_of[source], -1) < place[source]:
-                return sources
-        for source in sources:
-            left[source] -= 1
-            if not left[source] and not self.bound and source != latest:
-                del clocks[source]
-        left[latest] += 1  # the caller visits it
-        return (latest,)
-
     def _reduced(self, sources: tuple[int, ...]) -> tuple[tuple[int, ...], Clock]:
         """Return the predecessors that no other implies, and the node's clock; visit the latest first: it may imply others."""
         lane_of, place, left, clocks, bound = self.found.lane_of, self.place, self.left, self.clocks, self.bound
-        kept = []
-        clock: Clock = {}
-        for source in sorted(sources, key=self.position.__getitem__, reverse=True):
+        latest, *others = sorted(sources, key=self.position.__getitem__, reverse=True)
+        left[latest] -= 1
+        clock = clocks[latest].copy() if left[latest] or bound else clocks.pop(latest)
+        kept = [latest]
+        for source in others:
             left[source] -= 1
             if clock.get(lane_of[source], -1) < place[source]:
                 kept.append(source)
-                if not clock:
-                    clock = clocks[source].copy()
-                else:
-                    for lane, at in clocks[source].items():
-                        if clock.get(lane, -1) < at:
-                            clock[lane] = at
+                for lane, at in clocks[source].items():
+                    if clock.get(lane, -1) < at:
+                        clock[lane] = at
             if not left[source] and not bound:
                 del clocks[source]
         kept.reverse()

@@ -59,7 +59,8 @@ def make_plan(
         batch = False
     bound = partial(_lane_bound, target=target, lanes=lanes)
     key = reuse.key_of(workflow, target, options, device, devices)
-    plan = reuse.taken_over(key, workflow, partial(reuse.shape_of, target=target, batch=batch, bound=bound))
+    shape = partial(reuse.shape_of, target=target, batch=batch, bound=bound, packs=options.pack)
+    plan = reuse.taken_over(key, workflow, shape)
     if plan is None:
         plan = _made(workflow, target, options, device, devices, bound(workflow), batch=batch)
     reuse.note(key, plan)  # one that was taken over may outlive the plan that it was made from

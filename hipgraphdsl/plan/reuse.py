@@ -1,9 +1,9 @@
 """Plans taken over from a living plan of the same shape: the same steps, lanes, edges and batches with other nodes.
 
 Two workflows have the same shape if all that planning reads of them is equal: names, edges, kinds, and of kernel launches kernel,
-block, shared memory, attributes, which parameters they mention, and what merging reads of the grids. Arrays, numbers and other
-arguments may differ. Workflows over several devices, with memory allocated in the graph, or with graphs inside nodes are planned
-afresh.
+block, shared memory, attributes, which parameters they mention, and what merging reads of the grids; and of memory allocated in
+the graph, which nodes use it. Arrays, numbers and other arguments may differ. Workflows over several devices, or with graphs
+inside nodes, are planned afresh.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from operator import attrgetter, contains
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from ..arrays import AllocArray
 from ..nodes import Node
 from ..nodes.facets import KernelLaunch
 from ..nodes.workflow import Workflow
@@ -29,7 +30,7 @@ _planned: WeakValueDictionary[Hashable, Plan] = WeakValueDictionary()
 
 _launched: Final = attrgetter("launched")
 _name: Final = attrgetter("name")
-_FACTS = ("made", "freed", "held", "branch")
+_FACTS = ("held", "branch")
 """What makes planning look into more than a shape has."""
 
 
@@ -65,14 +66,16 @@ def taken_over(key: Hashable | None, workflow: Workflow, shape: Callable[[Workfl
     if known is None or known.workflow is workflow:
         return known
     mine, other = shape(workflow), known.shape or shape(known.workflow)
-    return known.with_nodes(workflow, mine) if mine == other else None
+    if mine != other or (mine[-1] and known.packing is None):  # whether memory can be shared depends on sizes
+        return None
+    return known.with_nodes(workflow, mine)
 
 
-def shape_of(workflow: Workflow, target: Target, batch: Batch, bound: Callable[[Workflow], int | None]) -> Any:
+def shape_of(workflow: Workflow, target: Target, batch: Batch, bound: Callable[[Workflow], int | None], *, packs: bool) -> Any:
     """Return what planning reads of a workflow, for `==` as long as the workflow lives; `bound` counts the most lanes."""
     nodes, predecessors = workflow.nodes, workflow.predecessors
     launches = [*map(_launched, nodes)]
-    copying = {kind for kind in workflow.kinds if kind.copied is not Node.copied}
+    copying, making = _kinds_that(workflow.kinds)
     return (
         predecessors,
         [*map(type, nodes)],
@@ -80,7 +83,24 @@ def shape_of(workflow: Workflow, target: Target, batch: Batch, bound: Callable[[
         [None if launch is None else id(launch.kernel) for launch in launches],
         [suits_copy_kernel(node, target) for node in nodes if type(node) in copying] if copying else [],
         _merged(workflow, launches, target, batch, bound) if not target.on_host or batch is True else [],
+        [*map(_names_of_allocs, nodes)] if packs and making else [],
     )
+
+
+@cache
+def _kinds_that(kinds: frozenset[type[Node]]) -> tuple[frozenset[type[Node]], frozenset[type[Node]]]:
+    """Return the classes of nodes that copy, and those that allocate memory."""
+    copying, making = (
+        (kind for kind in kinds if kind.copied is not Node.copied),
+        (kind for kind in kinds if kind.made is not Node.made),
+    )
+    return frozenset(copying), frozenset(making)
+
+
+def _names_of_allocs(node: Node) -> list[str]:
+    """Return the names of the arrays of alloc nodes that a node makes, frees or uses, in the order of its fields."""
+    own = [node.made, node.freed, *[access.view.root for access in node.accesses], *[view.root for view in node.addresses]]
+    return [root.name for root in own if type(root) is AllocArray]
 
 
 def _merged(

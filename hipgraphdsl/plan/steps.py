@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import count, groupby, repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..lazy import Entries
@@ -135,8 +136,8 @@ class Watch:
 
 _OF_THE_SHAPE: Final = frozenset({"lanes", "index", "successors", "edges", "depth", "has_allocs"})
 """The cached properties of a plan that depend on lanes, edges, names and kinds alone."""
-_OF_NO_NODE: Final = _OF_THE_SHAPE | {"runs", "has_hosts"}
-"""Those that depend on nothing of the nodes but their kinds."""
+_OF_NO_NODE: Final = frozenset({"runs", "has_hosts", "outline"})
+"""Those that depend on nothing of the nodes but their kinds, but on what else a step has."""
 
 
 @dataclass(frozen=True)
@@ -185,25 +186,49 @@ class Plan:
 
     def with_steps(self, steps: Mapping[int, Step]) -> Plan:
         """Return the plan with some of its steps replaced; their lanes and edges must not change."""
-        made: Plan = _STEPS.replaced(self, steps, _KEPT) if steps else self
+        made: Plan = _STEPS.replaced(self, steps) if steps else self
         return made
 
     def step(self, index: int) -> Step:
         """Return a step, without a copy of all steps in a plan that `with_steps` has made."""
         return self.steps[index] if "steps" in self.__dict__ else _STEPS.at(self, index)
 
-    def with_nodes(self, workflow: Workflow, shape: Any) -> Plan:
-        """Return the plan for a workflow of the same shape: its nodes in place of those of the same positions."""
-        columns: list[Iterable[Any]] = list(zip(*self.steps))
-        nodes = columns[_NODE]
-        if nodes == self.workflow.nodes:
-            columns[_NODE] = workflow.nodes
-        else:
-            taken = dict(zip(map(id, self.workflow.nodes), workflow.nodes))
-            columns[_NODE] = map(taken.get, map(id, nodes), nodes)
-        plan = replace(self, workflow=workflow, steps=tuple(map(tuple.__new__, repeat(Step), zip(*columns))), shape=shape)
+    def with_nodes(self, workflow: Workflow, shape: Any) -> Plan | None:
+        """Return the plan for a workflow of the same shape: its nodes in place of those of the same positions.
+
+        Return None if other arrays of alloc nodes would share memory, because of their sizes.
+        """
+        nodes, packing, notes = workflow.nodes, self.packing, self.notes
+        if packing is not None:
+            packing = packing.of(workflow.arrays)
+            if packing is None:
+                return None
+            notes = tuple([str(packing) if note == str(self.packing) else note for note in notes])
+        if self.nodes != self.workflow.nodes:
+            taken = dict(zip(map(id, self.workflow.nodes), nodes))
+            nodes = tuple(map(taken.get, map(id, self.nodes), self.nodes))
+        plan: Plan = _STEPS.over(self, _Filled(self.outline, nodes), {})
         plan.__dict__.update({name: self.__dict__[name] for name in _OF_NO_NODE & self.__dict__.keys()})
+        plan.__dict__.update(workflow=workflow, shape=shape, nodes=nodes, packing=packing, notes=notes)
         return plan
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """The node of each step."""
+        return tuple(map(itemgetter(_NODE), self.steps))
+
+    @cached_property
+    def outline(self) -> tuple[Step, ...]:
+        """The steps without their nodes: what plans of one shape share."""
+        columns: list[Iterable[Any]] = list(zip(*self.steps))
+        columns[_NODE] = repeat(None)
+        return tuple(map(tuple.__new__, repeat(Step), zip(*columns)))
+
+    @property
+    def places(self) -> tuple[Step, ...]:
+        """The steps, to be read without their nodes, which `nodes` has: a plan that was taken over need not make them then."""
+        known: tuple[Step, ...] | None = self.__dict__.get("outline")
+        return self.steps if known is None else known
 
     def renumbered(self, steps: Iterable[Step], place: Mapping[int, int]) -> Plan:
         """Return the plan with other steps in the same lanes; they must already have their new indices (`Step.renumbered`).
@@ -262,7 +287,7 @@ class Plan:
     @cached_property
     def has_allocs(self) -> bool:
         """Whether a step allocates or frees memory."""
-        kinds = {type(step.node) for step in self.steps}
+        kinds = {type(node) for node in self.nodes}
         return any(kind.made is not Node.made or kind.freed is not Node.freed for kind in kinds)
 
     def explain(self) -> str:
@@ -300,8 +325,22 @@ class Plan:
         return {"text/plain": str(self)}
 
 
-_STEPS: Final = Entries(Plan, "steps")
-_KEPT: Final = _OF_THE_SHAPE | {each.name for each in fields(Plan)} - {"steps"}
+class _Filled:
+    """Steps of an outline with nodes, made when they are read."""
+
+    def __init__(self, outline: tuple[Step, ...], nodes: tuple[Node, ...]) -> None:
+        self._outline, self._nodes = outline, nodes
+
+    def __getitem__(self, index: int) -> Step:
+        return self._outline[index]._replace(node=self._nodes[index])
+
+    def __iter__(self) -> Iterator[Step]:
+        columns: list[Iterable[Any]] = list(zip(*self._outline))
+        columns[_NODE] = self._nodes
+        return map(tuple.__new__, repeat(Step), zip(*columns))
+
+
+_STEPS: Final = Entries(Plan, "steps", _OF_THE_SHAPE | {each.name for each in fields(Plan)} - {"steps"})
 
 
 def _cut(plan: Plan) -> Cut:

@@ -105,7 +105,7 @@ def narrowed(steps: Sequence[Step], wide: Iterable[Step] | None = None) -> tuple
 
 def suits_copy_kernel(node: Node, target: Target) -> bool:
     """Return whether a node is a small device-to-host copy to page-locked memory that a kernel can do."""
-    if len(node.copied) != 1 or node.engine != "D2H":
+    if type(node).copied is Node.copied or len(node.copied) != 1 or node.engine != "D2H":
         return False
     dst, src = node.copied[0]
     return (

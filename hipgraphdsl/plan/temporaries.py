@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,18 @@ class PackedArray:
     offset: int  # bytes from the start of that block
 
 
+class _Candidate(NamedTuple):
+    """An array that may share memory, at no offset yet, with the index and the name of its alloc node and of its free node."""
+
+    place: PackedArray
+    nodes: tuple[tuple[int, str], tuple[int, str]]
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """What candidates are sorted by: the largest first."""
+        return -self.place.array.nbytes, self.nodes[0][0]
+
+
 @dataclass(frozen=True)
 class Packing:
     """Offsets of arrays of alloc nodes in one block of memory per device; the Executable keeps the blocks until it closes."""
@@ -45,6 +57,18 @@ class Packing:
     nodes: tuple[str, ...]  # names of their alloc and free nodes, which become no-ops
     blocks: tuple[tuple[int, int], ...]  # device and bytes of each block
     apart_nbytes: int  # bytes of the same arrays without sharing
+    candidates: tuple[_Candidate, ...] = field(compare=False, repr=False)
+    """These arrays and those that share no memory, in the order that they were placed in."""
+    conflicts: np.ndarray[Any, np.dtype[np.uint8]] = field(compare=False, repr=False)
+    """For each pair of candidates, in bits, whether they must lie apart."""
+
+    def of(self, arrays: Mapping[str, Any]) -> Packing | None:
+        """Return the packing of arrays of other sizes, by name, with the same lives; None if other arrays share memory then."""
+        found = [each._replace(place=replace(each.place, array=arrays[each.place.name])) for each in self.candidates]
+        order = sorted(range(len(found)), key=lambda i: found[i].rank)
+        apart = np.unpackbits(self.conflicts, axis=1, count=len(found)).view(bool)[np.ix_(order, order)]
+        made = _packed([found[i] for i in order], apart)
+        return made if made is not None and made.nodes == self.nodes else None
 
     def __str__(self) -> str:
         return (
@@ -98,28 +122,37 @@ def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | No
     _note_uses(steps, lives)
     found = [life for life in lives.values() if len(life.allocs) == len(life.frees) == 1 and not life.fixed and life.uses]
     found.sort(key=lambda life: (-life.nbytes, life.allocs[0]))
-    apart = _conflicts(found, len(steps))
+    return _packed([_candidate(steps, life) for life in found], _conflicts(found, len(steps)))
+
+
+def _candidate(steps: Sequence[FlatNode], life: _Life) -> _Candidate:
+    """Return an array that may share memory."""
+    step, made = steps[life.allocs[0]], steps[life.allocs[0]].node.made
+    assert made is not None
+    (alloc, free) = ((at, steps[at].name) for at in (life.allocs[0], life.frees[0]))
+    return _Candidate(PackedArray(step.level.prefix + made.name, made, step.path, life.device, 0), (alloc, free))
+
+
+def _packed(found: Sequence[_Candidate], apart: np.ndarray[Any, np.dtype[np.bool_]]) -> Packing | None:
+    """Return the packing of candidates in the order of their ranks; None if it saves nothing."""
+    sizes, devices = [each.place.array.nbytes for each in found], [each.place.device for each in found]
     kept = list(range(len(found)))
     while kept:
-        offsets = _first_fit(found, kept, apart)
-        shared = _sharing(found, kept, offsets)
+        offsets = _first_fit(sizes, kept, apart)
+        shared = _sharing(sizes, devices, kept, offsets)
         if len(shared) == len(kept):
             break
         kept = [i for i in kept if i in shared]  # the others keep their alloc and free nodes
-    found = [found[i] for i in kept]
-    if not found:
+    if not kept:
         return None
     ends: Counter[int] = Counter()
-    arrays = []
-    for start, life in zip(map(offsets.__getitem__, kept), found):
-        ends[life.device] = max(ends[life.device], start + life.nbytes)
-        step = steps[life.allocs[0]]
-        made = step.node.made
-        assert made is not None
-        arrays.append(PackedArray(step.level.prefix + made.name, made, step.path, life.device, start))
-    nodes = tuple(steps[index].name for index in sorted(i for life in found for i in (*life.allocs, *life.frees)))
+    for i in kept:
+        ends[devices[i]] = max(ends[devices[i]], offsets[i] + sizes[i])
+    arrays = tuple(replace(found[i].place, offset=offsets[i]) for i in kept)
+    nodes = tuple(name for _, name in sorted(node for i in kept for node in found[i].nodes))
     blocks = tuple((owner, _rounded(end)) for owner, end in sorted(ends.items()))
-    return Packing(tuple(arrays), nodes, blocks, sum(_rounded(life.nbytes) for life in found))
+    alone = sum(_rounded(sizes[i]) for i in kept)
+    return Packing(arrays, nodes, blocks, alone, tuple(found), np.packbits(apart, axis=1))
 
 
 def _note_uses(steps: Sequence[FlatNode], lives: dict[_Place, _Life]) -> None:
@@ -166,32 +199,31 @@ def _conflicts(lives: Sequence[_Life], count: int) -> np.ndarray[Any, np.dtype[n
     return conflicts
 
 
-def _first_fit(lives: Sequence[_Life], kept: Sequence[int], apart: np.ndarray[Any, np.dtype[np.bool_]]) -> dict[int, int]:
+def _first_fit(sizes: Sequence[int], kept: Sequence[int], apart: np.ndarray[Any, np.dtype[np.bool_]]) -> dict[int, int]:
     """Place arrays by first fit, largest first: return for each the lowest offset free of arrays that it must lie apart from."""
     offsets: dict[int, int] = {}
     for i in kept:
         taken = sorted(
-            (offsets[j], offsets[j] + _rounded(lives[j].nbytes)) for j in np.flatnonzero(apart[i, :i]).tolist() if j in offsets
+            (offsets[j], offsets[j] + _rounded(sizes[j])) for j in np.flatnonzero(apart[i, :i]).tolist() if j in offsets
         )
         at = 0
         for start, stop in taken:
-            if at + lives[i].nbytes <= start:
+            if at + sizes[i] <= start:
                 break
             at = max(at, stop)
         offsets[i] = at
     return offsets
 
 
-def _sharing(lives: Sequence[_Life], kept: Sequence[int], offsets: Mapping[int, int]) -> set[int]:
+def _sharing(sizes: Sequence[int], devices: Sequence[int], kept: Sequence[int], offsets: Mapping[int, int]) -> set[int]:
     """Return the arrays that share bytes with another."""
     shared: set[int] = set()
     last, device, end = -1, -1, 0  # the array that reaches furthest so far on a device
-    for i in sorted(kept, key=lambda i: (lives[i].device, offsets[i])):
-        life = lives[i]
-        if life.device == device and offsets[i] < end:
+    for i in sorted(kept, key=lambda i: (devices[i], offsets[i])):
+        if devices[i] == device and offsets[i] < end:
             shared.update((last, i))
-        if life.device != device or offsets[i] + life.nbytes > end:
-            last, device, end = i, life.device, offsets[i] + life.nbytes
+        if devices[i] != device or offsets[i] + sizes[i] > end:
+            last, device, end = i, devices[i], offsets[i] + sizes[i]
     return shared
 
 

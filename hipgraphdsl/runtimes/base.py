@@ -49,9 +49,11 @@ class GraphSteps(NamedTuple):
 
     graph: int
     steps: Sequence[Any]
-    """`Step` of `plan.steps`."""
+    """`Step` of `plan.places`."""
+    models: tuple[Any, ...]
+    """The `Node` of each."""
     nodes: list[int]
-    """The nodes of the steps that have been added."""
+    """The graph's nodes of the steps that have been added."""
     operations: list[Any]
     """The operations of these."""
     addresses: Mapping[Any, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import random
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hipgraphdsl as hg
+from hipgraphdsl.arrays import AllocArray
+from hipgraphdsl.backends.operations import Alloc, Free, Launch, RunChild
+from hipgraphdsl.parts.recorder.recorder import RecorderRuntime
 from hipgraphdsl.plan import reuse
 from hipgraphdsl.plan.planning import make_plan
 from hipgraphdsl.plan.steps import Plan
@@ -40,7 +43,9 @@ CHANGES = (
     "copy",
     "name",
     "device",
+    "argument",
     "alloc",
+    "child",
 )
 
 
@@ -65,6 +70,7 @@ def graph_of(seed: int, change: str = "nothing") -> hg.Graph:
         after = [f"n{i - 1}"] if here and i and change == "edge" else []
         match rng.choice(("one", "one", "two", "fill", "copy", "empty")):
             case "one" | "two" as what:
+                source: Any
                 source, target = rng.sample(x, 2)
                 grid = blocks + (here and change == "grid")
                 block = 64 if here and change == "block" else 32
@@ -74,6 +80,8 @@ def graph_of(seed: int, change: str = "nothing") -> hg.Graph:
                 number = 1.5 if change == "numbers" and what == "two" and number == 0.5 else number
                 options: dict[str, Any] = {"shared_bytes": 64} if here and change == "shared" else {}
                 options |= {"priority": 1} if here and change == "attribute" else {}
+                if here and change == "argument":
+                    source, number = hg.reads(source), scale if what == "two" else number
                 g.kernel(KERNELS[what], grid, block, (source, target, number), name=name, after=after, **options)
             case "fill":
                 g.memset(rng.choice(x), i + (change == "numbers"), name=name, after=after)
@@ -83,6 +91,14 @@ def graph_of(seed: int, change: str = "nothing") -> hg.Graph:
                 g.memcpy(out[i * 4 : i * 4 + length] if length == 4 else out[:512], source[:length], name=name, after=after)
             case _:
                 g.empty(name=name, after=[*after, *(f"n{k}" for k in range(max(0, i - 2), i) if change != "name")])
+        if here and change == "alloc":
+            t = g.alloc(f"t{i}", shape=512, dtype="float32", name=f"a{i}", after=[name])
+            g.memset(t, 0, name=f"u{i}")
+            g.free(t, name=f"f{i}")
+        if here and change == "child":
+            inner = hg.Graph("inner")
+            inner.memset(inner.device_array("z", shape=8, dtype="float32"), 1, name="within")
+            g.child(inner, name=f"c{i}", after=[name])
     return g
 
 
@@ -110,6 +126,99 @@ def test_a_plan_that_is_taken_over_equals_a_fresh_one(seed: int, change: str, ta
     living = old.plan(target=target, options=options)
     _ = living.lanes, living.index, living.successors, living.edges, living.depth, living.has_allocs, living.runs
     assert shown(new.plan(target=target, options=options), new.workflow()) == fresh
+
+
+def lowered(exe: hg.Executable) -> list[Any]:
+    """Return the operations of a program with their edges; memory by its array and offset, functions by their order."""
+    own, program = exe._own, exe._program
+    assert program is not None
+    functions: dict[int, int] = {}
+    made_by_graph = {own.scope.addresses[a]: a.name for a in exe.workflow.arrays.values() if isinstance(a, AllocArray)}
+
+    def place(value: Any) -> Any:
+        if value in made_by_graph:
+            return made_by_graph[value]
+        found = own.memory.holding(value) if type(value) is int and value > 1 << 20 else None
+        return value if found is None else (found[0], value - found[1].pointer)
+
+    rows: list[Any] = []
+    for operation, step in zip(program.operations, program.plan.steps):
+        if isinstance(operation, Launch):
+            function, *dims, packer, packed, attributes = operation
+            values = [place(value) for value in packer.unpack(packed)]
+            row: list[Any] = [functions.setdefault(function, len(functions)), dims, values, dict(attributes)]
+        elif isinstance(operation, (Alloc, Free, RunChild)):
+            row = []  # memory that the graph makes, and another program
+        else:
+            assert is_dataclass(operation)
+            row = [place(getattr(operation, field.name)) for field in fields(operation)]
+        rows.append((type(operation).__name__, step.name, step.deps, row))
+    return rows
+
+
+def temporaries(structure: int, sizes: int) -> hg.Graph:
+    """Return a graph of random temporaries; the same structure has the same uses of them, whatever their sizes."""
+    rng, of_size = random.Random(structure), random.Random(sizes)
+    g = hg.Graph("g")
+    x = g.device_array("x", shape=512, dtype="float32")
+    live: list[Any] = []
+    for i in range(rng.randint(3, 24)):
+        if rng.random() < 0.6:
+            live.append(g.alloc(f"t{i}", shape=of_size.choice((1, 8, 64, 65, 512, 4096)), dtype="float32"))
+        used = rng.sample(live, min(len(live), rng.randint(0, 2)))
+        g.kernel(KERNELS["one"], 1, 32, (used[0] if used else x, used[-1] if len(used) > 1 else x, 1), name=f"k{i}")
+        if live and rng.random() < 0.5:
+            g.free(live.pop(rng.randrange(len(live))), name=f"f{i}")
+    return g
+
+
+@given(structure=st.integers(0, 10_000), sizes=st.tuples(st.integers(0, 10_000), st.integers(0, 10_000)), pack=st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_memory_of_other_sizes_is_packed_as_if_there_were_no_other_plan(
+    structure: int, sizes: tuple[int, int], pack: bool
+) -> None:
+    old, new = (temporaries(structure, each) for each in sizes)
+    options = hg.PlanOptions(pack=pack)
+    reuse._planned.clear()
+    fresh = shown(new.plan(target="cpu", options=options), new.workflow())
+    reuse._planned.clear()
+    living = old.plan(target="cpu", options=options)
+    made = new.plan(target="cpu", options=options)
+    assert shown(made, new.workflow()) == fresh
+    shares = [None if plan.packing is None else plan.packing.nodes for plan in (living, made)]
+    packs = pack and any(node.kind == "alloc" for node in made.workflow.nodes)
+    assert (made.shape is not None) is (not packs or shares[0] == shares[1] is not None), "the same arrays share memory"
+
+
+@pytest.mark.parametrize("runtime", ["amd:gfx942", "nvidia:sm_90", "cpu"])
+@given(seed=st.integers(0, 10_000), change=st.sampled_from(CHANGES))
+@settings(max_examples=60, deadline=None)
+def test_a_graph_like_one_that_was_compiled_is_lowered_as_if_there_were_none(runtime: str, seed: int, change: str) -> None:
+    def made(graph: hg.Graph) -> hg.Executable:
+        opened: Any = runtime if runtime == "cpu" else RecorderRuntime(target=runtime)
+        return graph.compile(opened, check=False)
+
+    if runtime == "cpu" and change == "device":
+        return  # it has one
+    old, new = graph_of(seed), graph_of(seed, change)
+    reuse._planned.clear()
+    with made(new) as exe:
+        fresh = lowered(exe)
+    reuse._planned.clear()
+    with made(old), made(new) as exe:
+        assert lowered(exe) == fresh
+
+
+def test_the_steps_of_a_plan_that_is_taken_over_are_made_when_they_are_read() -> None:
+    with graph_of(3).compile("cpu", check=False), graph_of(3, "numbers").compile("cpu", check=False) as exe:
+        assert exe.plan.shape is not None
+        node = next(node for node in exe.workflow.nodes if isinstance(node, hg.KernelNode))
+        exe.set(node, grid=2)
+        changed = exe.plan.step(exe.plan.index[node.name]).node
+        assert isinstance(changed, hg.KernelNode)
+        assert changed.grid == (2, 1, 1)
+        assert [step.node for step in exe.plan.steps] == [*exe.plan.nodes]
+        exe.run()
 
 
 @pytest.mark.parametrize("change", ["nothing", "numbers", "arrays", "grid"])

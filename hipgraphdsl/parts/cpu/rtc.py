@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from ...cache import cache_folder
 from ...compiler import BuildFailed, Compiler, Reading, build, build_log, find_compiler, reads_files, syntax_tree
 from ...errors import DeclarationError
 from ...runtimes.data import CodeObject
+from ...settings import setting
 from ...source import KernelName
 from .reading import read_trees
 from .split import refused, split
@@ -162,18 +162,19 @@ def compile_kernels(
     """
     asked, variables = frozenset(names), frozenset(symbols)
     compiler = compiler or find_compiler()
-    known = _libraries(source, tuple(options), name, compiler, mode, cache_folder())
+    known = _libraries(source, tuple(options), name, compiler, mode, setting("HIPGRAPHDSL_CACHE_DIR"))
     found = next((one for one in known if one.names >= asked and one.symbols >= variables and one.path.exists()), None)
     if found is None:
         compilation = _Compilation(source, tuple(sorted(asked)), tuple(sorted(variables)), tuple(options), name, compiler, mode)
-        found = _Library(asked, variables, compilation.library())
+        path = compilation.library()
+        found = _Library(asked, variables, path, _clean(build_log(path)))
         _, read, directives = _split_options(options)
         if not reads_files(read, directives + source):  # the files may change
             known.append(found)
     return CodeObject(
         image=IMAGE_PREFIX + str(found.path).encode() + b"\0",
         lowered={key: key for key in (*names, *symbols)},
-        log=_clean(build_log(found.path)),
+        log=found.log,
     )
 
 
@@ -181,11 +182,12 @@ class _Library(NamedTuple):
     names: frozenset[str]
     symbols: frozenset[str]
     path: Path
+    log: str  # what the compiler said
 
 
 @functools.lru_cache(maxsize=64)
 def _libraries(
-    source: str, options: tuple[str, ...], name: str, compiler: Compiler, mode: str, folder: Path
+    source: str, options: tuple[str, ...], name: str, compiler: Compiler, mode: str, folder: str
 ) -> list[_Library]:  # fmt: skip
     """Return this process's list of libraries built from a source: one with more kernels than requested can be reused."""
     return []

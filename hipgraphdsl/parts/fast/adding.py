@@ -18,7 +18,7 @@ _KINDS: Final = (
     *(Launch, tuple(Launch._field_defaults.values())),
     tuple(LAUNCH_ATTRIBUTES),  # a node that has one of them is left to Python
     *(PLAIN_LAUNCH, ArrayView, Access, Parameter),
-    *map(Step._fields.index, ("node", "deps", "path")),
+    *map(Step._fields.index, ("deps", "path")),
 )
 """What compiled code must know of the library's own types."""
 

@@ -39,11 +39,11 @@ struct Adder {
   platform_t platform;
   void *graph;
   uint64_t *mark, first_mark; /* where the mark of the node that is added next is written, or NULL */
-  PyObject *steps, *nodes, *operations, *addresses, *values, *left; /* tuple, list, list, dict, dict, frozenset */
+  PyObject *steps, *models, *nodes, *operations, *addresses, *values, *left; /* two tuples, two lists, two dicts, frozenset */
   PyObject *describe, *launch_type, *rest, *attributes; /* callable, type, tuple, tuple of names */
   PyObject *node_type, *view_type, *access_type, *parameter_type;
   PyObject *kept, *names[NAMES];
-  Py_ssize_t node_at, deps_at, path_at;
+  Py_ssize_t deps_at, path_at;
   kernel_t *kernels;
   Py_ssize_t known, room, last;
   void **deps;
@@ -192,7 +192,7 @@ static bool is_plain(Adder *self, PyObject *step, PyObject *node, Py_ssize_t ind
 
 /* Add one step; false if Python must do it, if the call failed (`code`), or with an exception. */
 static bool add_one(Adder *self, PyObject *step, Py_ssize_t index) {
-  PyObject *node = PyTuple_GET_ITEM(step, self->node_at);
+  PyObject *node = PyTuple_GET_ITEM(self->models, index);
   if (!is_plain(self, step, node, index)) return false;
   PyObject *found[5];
   for (int i = KERNEL; i <= SHARED; ++i)
@@ -271,14 +271,15 @@ static int init(PyObject *object, PyObject *args, PyObject *kwargs) {
     return -1;
   }
   if (!PyArg_ParseTuple(
-          args, "y#(KO!O!O!O!O!(KK)O!O)O(O!O!O!OOOOnnn)", &platform, &length, &graph, &PyTuple_Type, &self->steps, &PyList_Type,
-          &self->nodes, &PyList_Type, &self->operations, &PyDict_Type, &self->addresses, &PyDict_Type, &self->values,
-          &mark, &first_mark, &PyFrozenSet_Type, &self->left, &function, &self->describe, &PyType_Type, &self->launch_type, &PyTuple_Type,
+          args, "y#(KO!O!O!O!O!O!(KK)O!O)O(O!O!O!OOOOnn)", &platform, &length, &graph, &PyTuple_Type, &self->steps, &PyTuple_Type,
+          &self->models, &PyList_Type, &self->nodes, &PyList_Type, &self->operations, &PyDict_Type, &self->addresses, &PyDict_Type,
+          &self->values, &mark, &first_mark, &PyFrozenSet_Type, &self->left, &function, &self->describe, &PyType_Type, &self->launch_type, &PyTuple_Type,
           &self->rest, &PyTuple_Type, &self->attributes, &self->node_type, &self->view_type, &self->access_type,
-          &self->parameter_type, &self->node_at, &self->deps_at, &self->path_at) ||
-      length != (Py_ssize_t)sizeof(platform_t) || !PyType_IsSubtype((PyTypeObject *)self->launch_type, &PyTuple_Type)) {
+          &self->parameter_type, &self->deps_at, &self->path_at) ||
+      length != (Py_ssize_t)sizeof(platform_t) || !PyType_IsSubtype((PyTypeObject *)self->launch_type, &PyTuple_Type) ||
+      PyTuple_GET_SIZE(self->steps) != PyTuple_GET_SIZE(self->models)) {
     memset(&self->steps, 0, (char *)&self->kept - (char *)&self->steps); /* borrowed until here */
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a platform's layout and a type of tuples are needed");
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a platform's layout, a node for each step and a type of tuples are needed");
     return -1;
   }
   memcpy(&self->platform, platform, sizeof(platform_t));

@@ -63,7 +63,7 @@ def _launched_behind(plan: Plan) -> dict[int, Collection[int]]:
 def _early(steps: Sequence[Step], before: Mapping[int, Collection[int]]) -> Iterator[int]:
     """Yield the kernel launches that wait for their predecessors in the kernel and whose incoming edges may be programmatic."""
     followers = follower_counts(before.values())
-    plain = [step.node.launched is not None and step.node.launched.plain for step in steps]
+    plain = [(launch := step.node.launched) is not None and launch.plain for step in steps]
     for own, sources in before.items():
         step = steps[own]
         if not plain[own]:
