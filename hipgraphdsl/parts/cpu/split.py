@@ -200,7 +200,8 @@ class _Kernel(Variables):
         out = [_array(f"hgcpu_plain<{v.type}>::type", f"hgcpu_kept_{v.number}", of_warp=v.of_warp) for v in kept]
         if kept:
             sizes = " + ".join(f"sizeof hgcpu_kept_{v.number}" for v in kept)
-            out.append(f'static_assert({sizes} <= {_KEPT_BYTES}, "too much for a stack");')
+            most = _KEPT_BYTES if region is None else _KEPT_BYTES // 8  # a region is compiled several times
+            out.append(f'static_assert({sizes} <= {most}, "too much for a stack");')
         return "".join(out)
 
     # -- code between barriers ----------------------------------------------------------------------------------------------
