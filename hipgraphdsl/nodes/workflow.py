@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import chain
@@ -48,12 +48,6 @@ MAX_DEPTH: Final = 64
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _USED: Final = (attrgetter("kernels"), attrgetter("addresses"), attrgetter("accesses"))
 _ROOT, _VIEW_ROOT = attrgetter("root"), attrgetter("view.root")
-
-
-def _distinct(values: Iterable[Any]) -> Iterable[Any]:
-    """Return the values without repeats of the same object."""
-    kept = list(values)
-    return dict(zip(map(id, kept), kept)).values()
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,9 +127,18 @@ class Workflow:
     def used(self) -> tuple[Kernel | Symbol, ...]:
         """The kernels of its own nodes, then the symbols that they name, in order of first use."""
         # By identity: the hash of a kernel costs more than the rest, and repeated launches have all of this in common.
-        kernels, views, accesses = map(_distinct, [chain.from_iterable(_distinct(map(of, self.nodes))) for of in _USED])
-        roots = _distinct(chain(map(_ROOT, views), map(_VIEW_ROOT, accesses)))
-        return (*kernels, *[root for root in roots if type(root) is Symbol])
+        distinct = []
+        for of in _USED:
+            values = list(map(of, self.nodes))
+            distinct.append(chain.from_iterable(dict(zip(map(id, values), values)).values()))
+        kernels, views, accesses = distinct
+        found: dict[int, Kernel | Symbol] = {}
+        for kernel in kernels:
+            found[id(kernel)] = kernel
+        for root in chain(map(_ROOT, views), map(_VIEW_ROOT, accesses)):
+            if type(root) is Symbol:
+                found[id(root)] = root
+        return tuple(found.values())
 
     @property
     def documents(self) -> tuple[Workflow, ...]:
