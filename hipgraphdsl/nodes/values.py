@@ -285,15 +285,23 @@ class Names:
             raise DeclarationError(f"{text[:60]!r} is no view; write 'x[3, 8:248, 0:10:2]'")
         keys: list[Any] = []
         for part in _selectors(rest[:-1]):
-            numbers = [n.strip() for n in part.split(":")]
-            plain = all(n.isascii() and n.isdigit() and len(n) <= 20 for n in numbers)
-            if len(numbers) > 3 or "" in numbers:
-                raise DeclarationError(
-                    f"{text[:60]!r} is no view: {part[:40]!r} is neither an index nor a slice 'start:stop:step'"
-                )
-            bounds = [int(n) for n in numbers] if plain else [read_expression(n, self.parameter) for n in numbers]
+            try:
+                bounds = [self._bound(n.strip()) for n in part.split(":")]
+            except DeclarationError as error:
+                raise DeclarationError(f"{text[:60]!r} is no view: {error}") from None
+            if len(bounds) > 3:
+                raise DeclarationError(f"{text[:60]!r} is no view: {part[:40]!r} is no slice 'start:stop:step'")
             keys.append(bounds[0] if len(bounds) == 1 else slice(*bounds))
         return root[tuple(keys)]
+
+    def _bound(self, text: str) -> Any:
+        """Return an index or a bound of a slice."""
+        if text.isascii() and text.isdigit() and len(text) <= 20:
+            return int(text)
+        found = read_expression(text, self.parameter)
+        if not isinstance(found, Parameter):
+            raise DeclarationError(f"{text[:40]!r} is neither an index from 0 up nor an expression of parameters")
+        return found
 
     def view(self, data: Data) -> ArrayView:
         """Return the view that data represents."""

@@ -303,19 +303,19 @@ def test_launch_that_is_refused_leaves_callbacks_as_they_were(name: Any, backend
     """The callback had its new value already when another node refused its own."""
     g = hg.Graph("refused")
     x, h = g.device_array("x", np.zeros(4, "i4")), g.host_array("h", np.zeros(1, "i4"))
-    a, blocks = g.param("a", "int32", default=1), g.param("blocks", "uint32", default=1)
+    a, blocks = g.param("a", "int32", default=1), g.param("blocks", "int32", default=1)
     seen: list[int] = []
     g.host(lambda h, a: seen.append(int(a)), (h, a), name="see")
     g.kernel(hg.Module('extern "C" __global__ void inc(int* x) { x[0] += 1; }')["inc"], blocks, 1, (x,), name="inc")
     with g.compile(runtime=name, backend=backend) as exe:
         exe.run()
-        with pytest.raises(hg.DeclarationError, match="must be at least 1"):
-            exe.launch(a=2, blocks=0)
+        with pytest.raises(hg.DeclarationError, match="must be at least 0"):
+            exe.launch(a=2, blocks=-1)
         exe.run()
         exe.run()
         exe.run(a=3)
-        with pytest.raises(hg.DeclarationError, match="must be at least 1"):
-            exe.launch(a=4, blocks=0)
+        with pytest.raises(hg.DeclarationError, match="must be at least 0"):
+            exe.launch(a=4, blocks=-1)
         exe.run()
         exe.run(a=5)
         assert seen == [1, 1, 1, 3, 3, 5]

@@ -93,7 +93,7 @@ def refused(g: hg.Graph, call: Any, *texts: str, node: str | None = "k") -> None
         (True, 1, "got True"),
         ((), 1, "one to three axes (got 0)"),
         ((1, 1, 1, 1), 1, "one to three axes (got 4)"),
-        (None, 1, "grid.0 is an integer (got None)"),
+        (None, 1, "grid is missing; give grid= and block=, or over= and block="),
     ],
 )
 def test_extents_are_from_one_up(g: hg.Graph, grid: Any, block: Any, text: str) -> None:

@@ -75,8 +75,8 @@ def test_an_unknown_parameter_names_those_that_are_there(exe: hg.Executable, nam
         ("a", "1", "dtype float32"),
         ("a", [1.0], "is no value of dtype float32: it holds several"),
         ("a", np.zeros(3), "is no value of dtype float32: it holds several"),
-        ("blocks", 0, "must be at least 1 (got 0)"),
-        ("blocks", -1, "must be at least 1"),
+        ("blocks", -2, "must be at least 0 (got -2)"),
+        ("threads", 0, "must be at least 1 (got 0)"),
         ("blocks", 2**32, "must be less than 2**32 (got 4294967296)"),
         ("threads", 1000, "at most 1024 threads"),
         ("a", {"x": 1}, "is no value of dtype float32: it is no number"),
@@ -97,7 +97,7 @@ def test_values_are_of_the_parameters_kind(exe: hg.Executable, name: str, value:
 
 
 def test_a_refused_first_launch_may_be_repeated(exe: hg.Executable) -> None:
-    refused(exe, {"a": 1.0, "blocks": 0}, "blocks")
+    refused(exe, {"a": 1.0, "blocks": -1}, "blocks")
     exe.run(a=1.0)
     assert exe.parameters["a"] == 1.0
 
@@ -178,7 +178,7 @@ def test_a_value_that_a_node_inside_a_child_refuses_names_the_node_with_its_chil
     outer.child(inner, bind={"blocks": outer.param("b", "int32", 1)}, name="child")
     with outer.compile(runtime=RecorderRuntime(), backend=backend) as exe:
         with pytest.raises(hg.DeclarationError, match=r"^node 'child/f': grid\.0 is parameter 'blocks'") as caught:
-            exe.launch(b=0)
+            exe.launch(b=-1)
         assert caught.value.node == "child/f"
 
 
