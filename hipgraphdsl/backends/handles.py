@@ -183,13 +183,14 @@ class SharedHandles:
             self._functions[kernel, device] = found
         return found
 
-    def entry(self, how: Generated, capacity: int, capacities: Sequence[int], device: int) -> int:
-        """Return the entry point of a generated kernel for a capacity, compiled on first use together with other `capacities`.
+    def entry(self, how: Generated, capacity: int, capacities: Callable[[], Sequence[int]], device: int) -> int:
+        """Return the entry point of a generated kernel for a capacity, compiled on first use together with other `capacities()`.
 
         Return 0 if the compiler refuses the generated source, which extends the user's; each launch then stays a separate node.
         """
-        if (how, capacity, device) not in self._entries:
-            names = {size: how.name(size) for size in capacities}
+        known = self._entries.get((how, capacity, device))
+        if known is None:
+            names = {size: how.name(size) for size in capacities()}
             kernels = ", ".join(kernel.name for kernel in how.kernels)
             try:
                 code = self._compile(how.module, how.source(names), list(names.values()), (), f"batches of {kernels}")
@@ -204,7 +205,8 @@ class SharedHandles:
                     for size, name in names.items():
                         found = self.runtime.module_get_function(handle, code.lowered.get(name, name))
                         self._entries[how, size, place] = found
-        return self._entries[how, capacity, device]
+            known = self._entries[how, capacity, device]
+        return known
 
     def _require_layouts(self, kernel: Kernel, signature: Signature, function: int) -> None:
         """Raise if a struct's dtype differs in size from the compiled kernel's parameter, if the platform reports its size."""

@@ -65,8 +65,11 @@ class Batched(Merged):
 
     def prepare(self, others: Sequence[Merged], shared: Any, device: int) -> int:
         how = self.batching
-        sizes = sorted({other.capacity for other in others if isinstance(other, Batched) and other.batching == how})
-        entry: int = shared.entry(how, self.capacity, sizes, device)
+
+        def capacities() -> list[int]:
+            return sorted({other.capacity for other in others if isinstance(other, Batched) and other.batching == how})
+
+        entry: int = shared.entry(how, self.capacity, capacities, device)
         return entry
 
     def resolve(
