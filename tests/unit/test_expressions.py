@@ -254,7 +254,7 @@ def test_parameters_of_another_graph_are_refused_inside_expressions_too() -> Non
         g.kernel(MODULE["put"], 1, 1, (out, 0, n * 2))
 
 
-@pytest.mark.needs("cpu")
+@pytest.mark.needs("bounds")
 def test_a_launch_beyond_an_array_is_found_for_the_defaults_of_an_expression() -> None:
     g = hg.Graph("beyond")
     n = g.param("n", "int32", default=200)
@@ -385,6 +385,7 @@ def holding() -> hg.Graph:
     return g
 
 
+@pytest.mark.needs("program")
 def test_programs_refuse_views_that_move(tmp_path: Any) -> None:
     g = hg.Graph("g")
     x = g.device_array("x", shape=ROWS, dtype="int32")
