@@ -71,6 +71,7 @@ def bound_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
 
 def bound_value(inner: Parameter, value: Any, node: str) -> Any:
     """Validate and return the value or parameter bound to a scalar parameter of a child."""
+    _require_within(inner, value, node)
     if isinstance(value, Parameter):
         if value.terms and inner.dtype.kind in "iu":
             return value
@@ -79,3 +80,19 @@ def bound_value(inner: Parameter, value: Any, node: str) -> Any:
         return value
     element_value(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
     return deepcopy(value)
+
+
+def _require_within(inner: Parameter, value: Any, node: str) -> None:
+    """Refuse a parameter or expression that can be beyond the bounds of the scalar parameter that it is bound to."""
+    if isinstance(value, Parameter):
+        if value.shape or value.dtype.kind not in "iub":
+            return
+        low, high = value.bounds
+    elif inner.min is None and inner.max is None:
+        return
+    else:
+        low = high = element_value(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
+    if (inner.min is not None and low < inner.min) or (inner.max is not None and high > inner.max):
+        least, most = inner.bounds
+        given = f"{value.name} can be {low} to {high}" if isinstance(value, Parameter) else f"it is bound to {value}"
+        raise node_error(node, f"parameter {inner.name!r} of the child is from {least} to {most}, and {given}", array=inner.name)

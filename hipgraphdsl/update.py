@@ -197,6 +197,11 @@ def explain_update(old: HasWorkflow, new: HasWorkflow) -> UpdatePlan:
         a, b = parameter.default, after.parameters.get(name, parameter).default
         if not same(a, b, _same_root):
             changes.append(Change(None, f"parameters.{name}.default", a, b, in_place=True, reason=""))
+        for what in ("min", "max"):
+            a, b = getattr(parameter, what), getattr(after.parameters.get(name, parameter), what)
+            if a != b:
+                reason = "what orders the nodes follows from the bounds"
+                changes.append(Change(None, f"parameters.{name}.{what}", a, b, in_place=False, reason=reason))
     return UpdatePlan(before.name, after.name, tuple(changes))
 
 

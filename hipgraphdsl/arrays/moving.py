@@ -40,8 +40,9 @@ class MovingView(ArrayView):
         strides = tuple(selector.step * step for selector, step in slices)
         longest = tuple(_length(selector)[1] for selector, _ in slices)
         # A length that a launch decides may be shorter than all of a dimension, and then the rows are apart.
-        shorter = tuple(most - (known is None and most > 1) for known, most in (_length(selector) for selector, _ in slices))
-        regions = [Region.strided(0, shape, strides, root.dtype.itemsize) for shape in (longest, shorter)]
+        moving = [k for k, (selector, _) in enumerate(slices) if _length(selector)[0] is None and longest[k] > 1]
+        shapes = [longest, *((*longest[:k], longest[k] - 1, *longest[k + 1 :]) for k in moving)]
+        regions = [Region.strided(0, shape, strides, root.dtype.itemsize) for shape in shapes]
         bounds = (bound for selector in chosen for bound in _bounds_in(selector))
         self.__dict__.update(
             root=root, selection=hull.selection, offset_bytes=hull.offset_bytes, shape=longest, strides=strides, dtype=root.dtype,

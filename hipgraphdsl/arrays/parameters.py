@@ -462,7 +462,7 @@ def _spelled(op: str, operands: tuple[Any, ...], name_of: Callable[[Parameter], 
 
 # -- reading ---------------------------------------------------------------------------------------------------------------
 
-_TOKEN: Final = re.compile(r"\s*(?:(\d{1,30})(?!\w)|([^\W\d]\w*)|(//|<=|>=|[-+*%<>(),]))")
+_TOKEN: Final = re.compile(r"\s*(?:(\d+)(?!\w)|([^\W\d]\w*)|(//|<=|>=|[-+*%<>(),]))")
 
 
 def read_expression(text: str, find: Callable[[str], Parameter]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..arrays import Access, ArrayView, Parameter
+from ..arrays import Access, ArrayView, Parameter, Region
 from ..errors import CallbackError, HipError, HipGraphError, node_error
 from ..nodes import ForeignFunction, UnboundCallback, same
 from ..nodes.facets import UserCall
@@ -217,7 +217,8 @@ class HostCalls:
             )
         array: Any = np.ndarray(view.shape, view.dtype, lent.buffer, scope.address(view) - lent.start, view.strides)
         array.flags.writeable = any(
-            a.is_write and a.view.root is view.root and (not view.size or a.bytes.overlaps(view.region)) for a in node.access
+            a.is_write and a.view.root is view.root and (not view.size or _bytes_of(a, scope).overlaps(view.region))
+            for a in node.access
         )
         return array
 
@@ -301,6 +302,12 @@ def _require_bound(name: str, fn: Any) -> None:
     if isinstance(fn, UnboundCallback):
         why = f"callback {fn.path!r} is not bound; supply it by from_json(text, callbacks={{{fn.path!r}: function}})"
         raise node_error(name, why)
+
+
+def _bytes_of(access: Access, scope: Environment) -> Region:
+    """Return the bytes that an access touches now."""
+    here = scope.here(access.view)
+    return access.bytes if here is access.view else here.region
 
 
 def _view(arg: Any) -> ArrayView:

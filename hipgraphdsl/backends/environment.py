@@ -123,11 +123,12 @@ class Environment(Binding):
         if isinstance(parameter, Expression):
             return parameter.at(self.value)
         scope, root, _ = self.resolve(parameter)
+        what = f"parameter {self.prefix + parameter.name!r}"
         if isinstance(root, Expression):
-            root = root.at(scope.value)
+            what, root = f"{what} is {root.told(scope.value)}, and", root.at(scope.value)
         elif isinstance(root, Parameter):
             return scope.values[root]
-        return element_value(root, parameter.dtype, f"parameter {self.prefix + parameter.name!r}")
+        return element_value(root, parameter.dtype, what)
 
     def device_of(self, node: Node) -> int:
         """Return the device that a node runs on; for a node that needs none, the device that the graph was compiled for."""

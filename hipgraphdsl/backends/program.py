@@ -363,8 +363,9 @@ class GraphProgram(Program):
 
     def enable(self, index: int, enabled: bool) -> bool:
         operation, node = self.operations[index], self.nodes[index]
-        if index in self._idle:
-            return True  # its node is disabled
+        if index in self._idle:  # its node is disabled, until `change` gives it something to do
+            self.disabled = self.disabled.difference((index,)) if enabled else self.disabled.union((index,))
+            return True
         batch = self.batches.get(index)
         if batch is not None:
             launch = operation if enabled and isinstance(operation, Launch) else None

@@ -285,7 +285,9 @@ def prepare(step: Step, scope: Environment) -> None:
     node, device = step.node, scope.place_of(step)
     if step.by_kernel:
         scope.shared.built_in("hipgraphdsl_copy", device)
-    elif isinstance(node, MemsetNode) and not _memset_size(node, _element(node, scope), scope):
+    elif isinstance(node, MemsetNode) and (
+        isinstance(node.dst, MovingView) or not _memset_size(node.dst, _element(node, scope), scope)
+    ):
         scope.shared.built_in("hipgraphdsl_fill", device)
     for inner in _held(step, scope) if step.child is not None or step.bodies else ():
         for own in inner.plan.steps:
@@ -297,14 +299,14 @@ def _element(node: MemsetNode, scope: Environment) -> bytes:
     return element_bytes(value, node.dst.dtype, f"node {scope.prefix + node.name!r}")
 
 
-def _memset_size(node: MemsetNode, element: bytes, scope: Environment) -> int:
+def _memset_size(view: ArrayView, element: bytes, scope: Environment) -> int:
     """Return the element size of the memset that does the fill (1, 2 or 4 bytes), or 0 if the fill kernel must do it."""
-    dims = node.dst.region.dims
+    dims = view.region.dims
     size = _repeated_bytes(element) if len(dims) < 2 else 0
     quirks = scope.runtime.target.quirks
     if size > 1 and dims and "memset_2d_elements" in quirks:
         return 0
-    if dims and dims[0][0] * dims[0][1] > node.dst.root.nbytes and "memset_2d_whole_rows" in quirks:
+    if dims and dims[0][0] * dims[0][1] > view.root.nbytes and "memset_2d_whole_rows" in quirks:
         return 0
     return size
 
@@ -315,7 +317,7 @@ def _fill(node: MemsetNode, scope: Environment, device: int) -> op.Fill | op.Lau
     if not view.size:
         return op.Nothing()
     address = scope.address(view, device)
-    size = _memset_size(node, element, scope)
+    size = _memset_size(view, element, scope)
     if size:
         height, pitch = region.dims[0] if region.dims else (1, 0)
         return op.Fill(address, size, int.from_bytes(element[:size], "little"), region.run // size, height, pitch)

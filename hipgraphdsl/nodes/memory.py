@@ -317,7 +317,8 @@ class MemsetNode(Node):
         name, dst, value = self.name, self.dst, self.value
         if isinstance(value, Parameter):
             if not (value.terms and dst.dtype.kind in "iu") and (value.shape or value.dtype != dst.dtype):
-                why = f"the value of {dst.name!r} has dtype {dst.dtype}; parameter {value.name!r} is {value!r}"
+                what = "an expression, and fills of integers take these" if value.terms else repr(value)
+                why = f"the value of {dst.name!r} has dtype {dst.dtype}; parameter {value.name!r} is {what}"
                 raise node_error(name, why, array=value.name)
         else:
             self.__dict__["value"] = kept_value(value, dst.dtype, f"node {name!r}" + ": the value" * bool(dst.dtype.names))

@@ -292,6 +292,8 @@ def bounded(g: hg.Graph) -> dict[str, hg.Parameter]:
         (lambda i, n: (slice(0, 8, 2), n + 1), "x[0:7:2, n + 1]", (4,), (192,), (4, 632), False),
         (lambda i, n: (slice(n // 2, None, 2), 0), "x[n // 2 : 8 : 2, 0]", (4,), (192,), (0, 676), False),
         (lambda i, n: (..., n), "x[0:8, n]", (8,), (96,), (0, 724), False),
+        (lambda i, n: (slice(None, i // 4), slice(None, n)), "x[0 : i // 4, 0:n]", (1, 12), (96, 4), (0, 48), True),
+        (lambda i, n: (slice(None, i // 3), slice(None, n + 12)), "x[0 : i // 3, 0 : n + 12]", (2, 24), (96, 4), (0, 192), False),
         (lambda i, n: (-1, slice(n, 12 + n)), "x[7, n : n + 12]", (12,), (4,), (672, 768), True),
     ],
 )  # fmt: skip
@@ -392,3 +394,52 @@ def test_programs_refuse_views_that_move(tmp_path: Any) -> None:
     g.memset(x[bounded(g)["i"]], 1, name="fill")
     with pytest.raises(hg.DeclarationError, match=r"node 'fill': where 'x\[i\]' lies, a launch decides"):
         g.export(tmp_path / "program.hip")
+
+
+@pytest.mark.parametrize(
+    ("bind", "text"),
+    [
+        (lambda q: q, "parameter 'p' of the child is from 0 to 7, and q can be -2147483648 to 2147483647"),
+        (lambda q: q % 8 + 1, "q % 8 + 1 can be 1 to 8"),
+        (lambda q: 9, "it is bound to 9"),
+        (lambda q: q % 8, ""),
+        (lambda q: 7, ""),
+    ],
+)
+def test_what_a_childs_parameter_is_bound_to_stays_within_its_bounds(bind: Any, text: str) -> None:
+    inner, g = hg.Graph("inner"), hg.Graph("outer")
+    inner.memset(inner.device_array("a", shape=8, dtype="i4")[inner.param("p", "int32", 0, min=0, max=7)], 3)
+    q = g.param("q", "int32", 0)
+    with pytest.raises(hg.DeclarationError, match=re.escape(text)) if text else nullcontext():
+        g.child(inner, bind={"p": bind(q)})
+    with pytest.raises(hg.DeclarationError, match=re.escape(text)) if text else nullcontext():
+        g.conditional("if", g.device_array("go", shape=1, dtype="i4"), inner, bind={"p": bind(q)})
+
+
+def test_what_a_childs_parameter_does_not_hold_names_the_expression() -> None:
+    inner, g = hg.Graph("inner"), hg.Graph("outer")
+    inner.kernel(MODULE["put"], 1, 1, (inner.device_array("a", shape=8, dtype="int64"), 0, inner.param("p", "uint8", 0) + 1))
+    g.child(inner, bind={"p": g.param("n", "int32", 1) * 2}, name="in")
+    with (
+        g.compile(runtime="recorder") as exe,
+        pytest.raises(hg.DeclarationError, match=r"'in/p' is n \* 2 = 256 \(n = 128\), and: 256 is no"),
+    ):
+        exe.run(n=128)
+
+
+def test_long_constants_are_read_again() -> None:
+    g = hg.Graph("long")
+    g.kernel(MODULE["put"], 1, 1, (g.device_array("a", shape=8, dtype="int64"), 0, g.param("n", "int32", 1) * 10**35 // 10**35))
+    assert hg.Graph.from_json(g.to_json()).to_json() == g.to_json()
+
+
+@pytest.mark.needs("program")
+def test_programs_refuse_expressions_beyond_64_bits(tmp_path: Any) -> None:
+    g = hg.Graph("wide")
+    a, n = g.param("a", "int64", 1), g.param("n", "int32", 1)
+    out = g.device_array("out", shape=8, dtype="int64")
+    g.kernel(MODULE["put"], 1, 1, (out, 0, n * n + 1))
+    g.export(tmp_path / "right.hip")
+    g.kernel(MODULE["put"], 1, 1, (out, 1, a * a % 1000003))
+    with pytest.raises(hg.DeclarationError, match="a program computes with 64 bits; give its parameters bounds"):
+        g.export(tmp_path / "wide.hip")

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from ...arrays import Expression, Parameter, is_extra
+from ...errors import DeclarationError
 from ...export.fold import Repeat
 
 _PERIOD: Final = 64
@@ -456,6 +457,14 @@ def shape_text(shape: tuple[int, ...]) -> str:
 
 def arithmetic_text(expression: Expression, text_of: Callable[[Parameter], str]) -> str:
     """Return an expression as C++ of type long long; `text_of` returns a parameter's."""
+    for part in (expression, *expression.operands):
+        low, high = part.bounds if isinstance(part, Parameter) else (part, part)
+        if low <= -(2**63) or high >= 2**63:
+            raise DeclarationError(
+                f"expression {expression.name}: {getattr(part, 'name', part)} can be {low} to {high}, and a program computes with"
+                " 64 bits; give its parameters bounds by g.param(..., min=, max=)",
+                array=expression.terms[0].name,
+            )
 
     def text(operand: int | Parameter) -> str:
         if isinstance(operand, Expression):
