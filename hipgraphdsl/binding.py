@@ -88,7 +88,7 @@ def _require_within(inner: Parameter, value: Any, node: str) -> None:
         if value.shape or value.dtype.kind not in "iub":
             return
         low, high = value.bounds
-    elif inner.min is None and inner.max is None:
+    elif not inner.limits:
         return
     else:
         low = high = element_value(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")

@@ -12,7 +12,6 @@ import numpy as np
 from .arrays import (
     AllocArray,
     Array,
-    MovingView,
     Parameter,
     Viewable,
     array_by_default,
@@ -262,8 +261,13 @@ class Draft:
                 self._require_known(parameter, node)
         if parameters:
             self._require_usable_defaults(node, parameters)
-            if not node.takes_moving:
-                _require_fixed(node)
+            if not node.takes_moving and (moving := node.moving) is not None:
+                raise node_error(
+                    node.name,
+                    f"where {moving.name!r} lies, a launch decides, and nodes of kind {node.kind} take views that are fixed;"
+                    " copy it to an array of its own first",
+                    array=moving.root.name,
+                )
 
     def _require_usable_defaults(self, node: Node, parameters: Iterable[Parameter]) -> None:
         """Raise DeclarationError if a node cannot use what one of its array parameters stands for by default."""
@@ -496,15 +500,3 @@ def array_arguments(name: str, initial: Any, shape: Any, dtype: Any) -> _Describ
             )
         values.flags.writeable = False
         return values, values.shape, values.dtype
-
-
-def _require_fixed(node: Node) -> None:
-    """Refuse views of a node of which a launch decides where they lie."""
-    for view in chain((access.view for access in node.accesses), node.addresses):
-        if isinstance(view, MovingView):
-            raise node_error(
-                node.name,
-                f"where {view.name!r} lies, a launch decides, and nodes of kind {node.kind} take views that are fixed; copy it to"
-                " an array of its own first",
-                array=view.root.name,
-            )

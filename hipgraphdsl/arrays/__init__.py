@@ -43,7 +43,6 @@ from .dtypes import (
 from .moving import MovingView
 from .needs import COLLECTIVE, HOST, WRITE, Need, array_by_default, device_need, lacking, require_fit, unlike, whole_array
 from .parameters import (
-    FUNCTIONS,
     Expression,
     Parameter,
     ceil_div,
@@ -62,7 +61,6 @@ __all__ = [
     "CODES",
     "COLLECTIVE",
     "EXTRAS",
-    "FUNCTIONS",
     "HOST",
     "NAMES",
     "WRITE",

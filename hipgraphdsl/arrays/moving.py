@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from ..errors import DeclarationError
 from ..lazy import lazy
-from .parameters import Expression, Parameter, Range, difference, terms_of
+from .parameters import Expression, Parameter, Range, difference, if_known, terms_of, value_at, with_other
 from .regions import Region
 from .views import ArrayView, Root, selector_text
 
@@ -71,51 +70,29 @@ class MovingView(ArrayView):
                 return bound.spelled(name_of, prefix)
             return name_of(bound) if isinstance(bound, Parameter) else bound
 
-        said = (
-            slice(text(each.start), text(each.stop), each.step) if isinstance(each, slice) else text(each) for each in self.chosen
-        )
-        return f"{self.root.name}[{', '.join(map(selector_text, said))}]"
+        return f"{self.root.name}[{', '.join(map(selector_text, _changed(self.chosen, text)))}]"
 
     def at(self, value_of: Callable[[Parameter], Any]) -> ArrayView:
         """Return the view that it is for the values of its parameters; it may have no element."""
-
-        def now(bound: Any) -> int:
-            if isinstance(bound, Expression):
-                return bound.at(value_of)
-            return int(value_of(bound)) if isinstance(bound, Parameter) else int(bound)
-
         selection: list[int | slice] = []
         for selector in self.chosen:
             if isinstance(selector, slice):
-                start = now(selector.start)
-                selection.append(slice(start, max(start, now(selector.stop)), selector.step))
+                start = value_at(selector.start, value_of)
+                selection.append(slice(start, max(start, value_at(selector.stop, value_of)), selector.step))
             else:
-                selection.append(now(selector))
+                selection.append(value_at(selector, value_of))
         return ArrayView(self.root, tuple(selection))
 
     def default_at(self, value_of: Callable[[Parameter], Any]) -> ArrayView | None:
-        """Return the view for values of its parameters of which some may be None; None if one is."""
-        values = {term: value_of(term) for term in self.terms}
-        if any(value is None for value in values.values()):
-            return None
-        try:
-            return self.at(values.__getitem__)
-        except DeclarationError:  # it divides by zero
-            return None
+        """Return the view; None where a parameter's value is None, or it divides by zero."""
+        return if_known(self.at, self.terms, value_of)
 
     def on(self, root: Root) -> ArrayView:
         return self if root is self.root else MovingView(root, self.chosen)
 
     def replaced(self, root: Root, by: Callable[[Parameter], Any]) -> ArrayView:
         """Return the same selection of another root, with other parameters, expressions or integers in place of its own."""
-
-        def new(bound: Any) -> Any:
-            return bound.replaced(by) if isinstance(bound, Expression) else by(bound) if isinstance(bound, Parameter) else bound
-
-        chosen = tuple(
-            slice(new(each.start), new(each.stop), each.step) if isinstance(each, slice) else new(each) for each in self.chosen
-        )
-        return made_of(root, chosen)
+        return made_of(root, tuple(_changed(self.chosen, lambda bound: with_other(bound, by))))
 
     def same_as(self, other: MovingView, same_root: Callable[[Any, Any], bool]) -> bool:
         """Return whether another one has the same text, of roots and parameters that `same_root` finds to be the same."""
@@ -164,7 +141,7 @@ def select(view: ArrayView, chosen: tuple[Any, ...], key: Any) -> ArrayView:
     return made_of(view.root, tuple(made))
 
 
-ArrayView._by_expressions = staticmethod(select)  # type: ignore[method-assign]  # views cannot import what stands above them
+ArrayView._by_expressions = select  # views cannot import what stands above them
 
 
 def _part(view: ArrayView, key: Any, selector: slice, wanted: Any) -> Any:
@@ -238,6 +215,11 @@ def _hull(selector: Any) -> slice:
     low, high = _range(selector.start)
     end = min(_range(selector.stop)[1], high + difference(selector.stop, selector.start)[1])
     return slice(low, end, selector.step if low == high else 1)
+
+
+def _changed(chosen: tuple[Any, ...], new: Callable[[Any], Any]) -> Iterator[Any]:
+    """Yield selectors with `new` of each index and bound."""
+    return (slice(new(each.start), new(each.stop), each.step) if isinstance(each, slice) else new(each) for each in chosen)
 
 
 def _bounds_in(selector: Any) -> tuple[Any, ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ _COMPARISON, _FUNCTION = 1, 9  # how tightly operations bind
 _MOST_DEPTH: Final = 64  # operations inside each other
 _INT: Final = np.dtype("int64")
 
+T = TypeVar("T")
 Range = tuple[int, int]
 """The least and the greatest value of something, both included."""
 
@@ -67,6 +68,11 @@ class Parameter(Root):
         return bool(self.shape)
 
     @property
+    def limits(self) -> dict[str, int]:
+        """The bounds that were given, by the names of their fields."""
+        return {key: value for key, value in (("min", self.min), ("max", self.max)) if value is not None}
+
+    @property
     def bounds(self) -> Range:
         """The least and the greatest value of a scalar integer."""
         least, most = range_of(self.dtype)
@@ -85,7 +91,7 @@ class Parameter(Root):
     def __repr__(self) -> str:
         shape = f", shape={self.shape}" if self.shape else ""
         default = f", default={self.default!r}" if self.default is not None else ""
-        limits = "".join(f", {key}={value}" for key, value in (("min", self.min), ("max", self.max)) if value is not None)
+        limits = "".join(f", {key}={value}" for key, value in self.limits.items())
         return f"Parameter({self.name!r}, {self.dtype}{default}{shape}{', copy=True' * self.copy}{limits})"
 
     # -- arithmetic
@@ -167,12 +173,7 @@ class Expression(Parameter):
 
     def at(self, value_of: Callable[[Parameter], Any]) -> int:
         """Return its value, for the values of its parameters; raise DeclarationError where it divides by zero."""
-        values = [
-            operand.at(value_of)
-            if isinstance(operand, Expression)
-            else int(value_of(operand) if isinstance(operand, Parameter) else operand)
-            for operand in self.operands
-        ]
+        values = [value_at(operand, value_of) for operand in self.operands]
         try:
             return _OPERATIONS[self.op, len(values)].compute(*values)
         except ZeroDivisionError:
@@ -182,25 +183,11 @@ class Expression(Parameter):
 
     def default_at(self, value_of: Callable[[Parameter], Any]) -> int | None:
         """Return its value; None where a parameter's is None, or it divides by zero."""
-        values = {parameter: value_of(parameter) for parameter in self.terms}
-        if any(value is None for value in values.values()):
-            return None
-        try:
-            return self.at(values.__getitem__)
-        except DeclarationError:
-            return None
+        return if_known(self.at, self.terms, value_of)
 
     def replaced(self, by: Callable[[Parameter], Any]) -> Any:
         """Return it with other parameters, expressions or integers in place of its parameters; an int if none is left."""
-        operands = [
-            operand.replaced(by)
-            if isinstance(operand, Expression)
-            else by(operand)
-            if isinstance(operand, Parameter)
-            else operand
-            for operand in self.operands
-        ]
-        return _made(self.op, *operands)
+        return _made(self.op, *(with_other(operand, by) for operand in self.operands))
 
     def spelled(self, name_of: Callable[[Parameter], str], prefix: str = "") -> str:
         """Return its text with other names of its parameters, and `prefix` before those of `FUNCTIONS`."""
@@ -364,11 +351,38 @@ def checked_limits(
 
 def within(parameter: Parameter, value: Any, what: str) -> Any:
     """Return a value of a parameter; refuse one that is out of its bounds."""
-    if parameter.min is not None or parameter.max is not None:
+    if parameter.limits:
         least, most = parameter.bounds
         if not least <= value <= most:
             raise DeclarationError(f"{what} is from {least} to {most} (got {value})", array=parameter.name)
     return value
+
+
+def value_at(value: Any, value_of: Callable[[Parameter], Any]) -> int:
+    """Return an integer, or the value of a parameter or an expression for values of its parameters."""
+    if isinstance(value, Expression):
+        return value.at(value_of)
+    return int(value_of(value) if isinstance(value, Parameter) else value)
+
+
+def with_other(value: Any, by: Callable[[Parameter], Any]) -> Any:
+    """Return an integer as it is, and of a parameter or an expression what it is with others in place of its parameters."""
+    if isinstance(value, Expression):
+        return value.replaced(by)
+    return by(value) if isinstance(value, Parameter) else value
+
+
+def if_known(
+    at: Callable[[Callable[[Parameter], Any]], T], terms: Iterable[Parameter], value_of: Callable[[Parameter], Any]
+) -> T | None:
+    """Return what `at` returns for values of parameters; None where one is None, or something divides by zero."""
+    values = {term: value_of(term) for term in terms}
+    if any(value is None for value in values.values()):
+        return None
+    try:
+        return at(values.__getitem__)
+    except DeclarationError:
+        return None
 
 
 def terms_of(value: Any) -> tuple[Parameter, ...]:

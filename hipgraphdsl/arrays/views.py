@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
@@ -251,10 +251,8 @@ class ArrayView(Sliceable):
         made.__dict__.update({name: self.__dict__[name] for name in _FIELDS}, root=root)
         return made
 
-    @staticmethod
-    def _by_expressions(view: ArrayView, chosen: Any, key: Any) -> ArrayView:
-        """Select by parameters and expressions; `moving`, which knows these, puts its function in this one's place."""
-        raise NotImplementedError
+    _by_expressions: ClassVar[Callable[[ArrayView, Any, Any], ArrayView]]
+    """Selects by parameters and expressions; `moving`, which knows these, sets it."""
 
     @lazy
     def hazard(self) -> tuple[Any, Region]:
@@ -336,7 +334,7 @@ class ArrayView(Sliceable):
             wanted, extent = keys[at], shape[at]
             at += 1
             if type(wanted) is not int and _is_moving(wanted):
-                return self._by_expressions(self, self.selection, key)
+                return self._by_expressions(self.selection, key)
             if isinstance(wanted, slice):
                 start, stop, step = self._slice(key, wanted, extent)
                 first = selector.start + start * selector.step

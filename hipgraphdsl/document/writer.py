@@ -120,7 +120,7 @@ def parameter_data(parameter: Parameter, names: Names) -> dict[str, Data]:
             raise DeclarationError(
                 f"the default of parameter {parameter.name!r} cannot be stored in a file: {fault}", array=parameter.name
             ) from None
-    out |= {key: limit for key, limit in (("min", parameter.min), ("max", parameter.max)) if limit is not None}
+    out |= parameter.limits
     return out
 
 

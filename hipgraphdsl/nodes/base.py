@@ -377,6 +377,12 @@ class Node(BaseModel):
         return tuple(dict.fromkeys((*self.parameters, *[view.root for view in views])))
 
     @property
+    def moving(self) -> MovingView | None:
+        """A view of it of which a launch decides where it lies; None if all are fixed."""
+        views = (*[access.view for access in self.accesses], *self.addresses)
+        return next((view for view in views if isinstance(view, MovingView)), None)
+
+    @property
     def modules(self) -> tuple[Module, ...]:
         """The modules of its own kernels, and of the symbols that it accesses or gives to held workflows."""
         symbols = [root.module for root in self.roots if isinstance(root, Symbol)]

@@ -260,7 +260,7 @@ class CompiledPath(CallPath):
         self._clear()
         for name, (scope, parameter, indices) in users.items():
             value = scope.values.get(parameter)
-            if value is None or (parameter.min, parameter.max) != (None, None) or len(self._kept) + len(indices) > _MOST_USES:
+            if value is None or parameter.limits or len(self._kept) + len(indices) > _MOST_USES:
                 continue
             kind, uses = "", []
             steps = set()

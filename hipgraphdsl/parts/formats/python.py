@@ -263,9 +263,7 @@ class _Body:
             extra = f", default={self.value(parameter.default)}" if parameter.default is not None else ""
             extra += f", shape={parameter.shape!r}" if parameter.shape else ""
             extra += ", copy=True" if parameter.copy else ""
-            extra += "".join(
-                f", {key}={value}" for key, value in (("min", parameter.min), ("max", parameter.max)) if value is not None
-            )
+            extra += "".join(f", {key}={value}" for key, value in parameter.limits.items())
             lines.append(
                 f"{self.variable(parameter)} = g.param({quoted(parameter.name)}, dtype={_dtype(parameter.dtype)}{extra})"
             )

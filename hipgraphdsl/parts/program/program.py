@@ -11,7 +11,6 @@ import shlex
 from dataclasses import replace
 from typing import Any, Final
 
-from ...arrays import MovingView
 from ...backends import backend_named
 from ...defects import with_quirks
 from ...errors import DeclarationError, HipError, node_error
@@ -253,14 +252,14 @@ def _require_fixed_views(workflow: Workflow) -> None:
     """Refuse a workflow in which launches decide where views lie."""
     for document in workflow.documents:
         for node in document.nodes:
-            for view in (*(access.view for access in node.accesses), *node.addresses):
-                if isinstance(view, MovingView) and node.takes_moving:
-                    raise node_error(
-                        node.name,
-                        f"where {view.name!r} lies, a launch decides, and an exported program has its views fixed; give the"
-                        " kernel the array and the index",
-                        array=view.root.name,
-                    )
+            view = node.moving if node.takes_moving else None
+            if view is not None:
+                raise node_error(
+                    node.name,
+                    f"where {view.name!r} lies, a launch decides, and an exported program has its views fixed; give the kernel"
+                    " the array and the index",
+                    array=view.root.name,
+                )
 
 
 def _require_one_device(workflow: Workflow) -> None:
