@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from .checks import Diagnostic, Report
     from .enabling import enable
     from .executable import Executable
+    from .executable.arena import Arena
     from .extensions import Part
     from .graph_pool import GraphMemory
     from .parts.ranks.links import Link
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from .update import explain_update
 
 _LATER = {
+    "Arena": "executable.arena",
     **dict.fromkeys(("Diagnostic", "Report"), "checks"),
     "enable": "enabling",
     "Executable": "executable",
@@ -98,6 +100,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AllocNode",
+    "Arena",
     "ArrayView",
     "CallbackError",
     "CapturedNode",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from . import Link, Ranks, Timeline
     from .checks import Report
     from .executable import Executable
+    from .executable.arena import Arena
     from .plan.options import Batch, DebugOptions, Lanes, PlanOptions
     from .plan.steps import Plan
     from .runtimes.base import Runtime
@@ -183,6 +184,8 @@ class Graph(Declaring):
         device: int = 0,
         check: bool = True,
         debug: DebugOptions | None = None,
+        memory: Arena | None = None,
+        arena: Arena | None = None,
         ranks: Ranks | None = None,
         progress: bool | None = None,
         **unknown: Never,
@@ -205,6 +208,8 @@ class Graph(Declaring):
         debug : DebugOptions, optional
             What finds faults while the workflow runs: marks of the nodes that have finished (`watch`), the sanitizer of runtime
             ``"cpu"`` (`sanitize`).
+        memory, arena : Arena, optional
+            Memory for temporaries that several Executables share, one of which runs at a time; both names mean the same.
         ranks : Ranks, optional
             The processes that share the graph's devices, from `hipgraphdsl.ranks`; each makes the same graph and calls. Devices
             are numbered across ranks, and copies between ranks become messages. The result is a `RankExecutable`.
@@ -220,6 +225,7 @@ class Graph(Declaring):
 
         if unknown:
             refuse_keywords(Graph.compile, "plan", unknown)
+        shared = _shared(memory, arena, ranks)
         chosen = partial(PlanOptions.of, plan, lanes, batch)
         build, rank, heard = _builder(self.name, ranks, chosen, device)
         with heard, hidden(progress is False or rank > 0):
@@ -235,8 +241,9 @@ class Graph(Declaring):
                 advance("measure lanes")
                 options, note = with_fastest_lanes(workflow, opened, backend, options, device=device)
             return build(
-                workflow, opened, backend, options=options, debug=debugging, device=device, note=note, check=check, report=advance
-            )
+                workflow, opened, backend, options=options, debug=debugging, device=device, note=note, check=check, report=advance,
+                **shared,
+            )  # fmt: skip
 
     def simulate(
         self,
@@ -439,6 +446,20 @@ class Graph(Declaring):
 
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self)} nodes, {self._draft.number_of_edges} edges)"
+
+
+def _shared(memory: Arena | None, arena: Arena | None, ranks: Ranks | None) -> dict[str, Any]:
+    """Return the argument of `Executable.build` for what an Executable shares with others."""
+    given = memory if arena is None else arena
+    if given is None:
+        return {}
+    from .executable.arena import Arena
+
+    if not isinstance(given, Arena) or (memory is not None and memory is not given):
+        raise DeclarationError(f"memory, or arena, is one hipgraphdsl.Arena (got memory={memory!r}, arena={arena!r})")
+    if ranks is not None:
+        raise DeclarationError("compile: an arena holds temporaries of one process; leave out memory or ranks")
+    return {"memory": given}
 
 
 def _builder(

@@ -45,6 +45,8 @@ class CostModel:
         nothing is saved.
     entry_us : float
         Host time of compiling the batch entry point of a kernel that is not cached.
+    node_bytes : float
+        Device memory of an instantiated graph for each node; 0 if that has not been measured.
     """
 
     launch_us: float = 1.0
@@ -55,6 +57,7 @@ class CostModel:
     link_gb_s: float = 50.0
     batched_us: float = 0.0
     entry_us: float = 100_000.0
+    node_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +250,7 @@ _TARGETS = (
         copy_kernel_bytes=4 << 20,
         bypass_edges=1024,
         clusters=True,
-        costs=CostModel(1.0, 0.7, 0.53, 2.2, 2.5, 55.5, 0.17),
+        costs=CostModel(1.0, 0.7, 0.53, 2.2, 2.5, 55.5, 0.17, node_bytes=2300),
     ),
 )
 _KNOWN = {target.name: target for target in _TARGETS}
@@ -273,7 +276,7 @@ def calibrated(target: Target) -> Target:
     try:
         private_folder("costs", make=False)
         costs = json.loads(costs_path(target).read_text(encoding="utf-8"))["costs"]
-        values = {item.name: float(costs[item.name]) for item in fields(CostModel)}
+        values = {item.name: float(costs.get(item.name, getattr(target.costs, item.name))) for item in fields(CostModel)}
     except (OSError, ValueError, KeyError, TypeError):  # no file, or one of another version: use the defaults
         return target
     if not all(math.isfinite(value) and value >= 0 for value in values.values()):

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from .. import Timeline
     from ..backends.interop import CapturedArray
     from ..graph_pool import GraphMemory
+    from ..plan.memory import MemoryUse
     from ..update import HasWorkflow
+    from .arena import Arena
 
 _log = logging.getLogger("hipgraphdsl")
 _CLOSE_WARNING_S: Final = 10.0  # seconds between two warnings of a waiting close()
@@ -70,7 +72,16 @@ class Executable:
     stats : Stats
     """
 
-    def __init__(self, workflow: Workflow, runtime: Runtime, made: Planned, guard: int = 0, *, sanitize: bool = False) -> None:
+    def __init__(
+        self,
+        workflow: Workflow,
+        runtime: Runtime,
+        made: Planned,
+        guard: int = 0,
+        *,
+        sanitize: bool = False,
+        memory: Arena | None = None,
+    ) -> None:
         self._closed = True  # until `build` opens it
         self._forked = False
         self.runtime = runtime
@@ -81,8 +92,9 @@ class Executable:
         self._outermost = threading.Lock()
         """Held by the outermost of the nested calls that hold `_lock`."""
         self._own = Instance(
-            workflow, runtime, made, guard, partial(call_path_of, weakref.ref(self), workflow.name), sanitize=sanitize
-        )
+            workflow, runtime, made, guard, partial(call_path_of, weakref.ref(self), workflow.name), sanitize=sanitize,
+            arena=memory,
+        )  # fmt: skip
 
     @classmethod
     def build(
@@ -100,13 +112,14 @@ class Executable:
         report: Callable[[str], None] = no_progress,
         made: Planned | None = None,
         inherit: Memory | None = None,
+        memory: Arena | None = None,
     ) -> Self:
         """Plan with these options (or use the plan `made`), load, allocate, lower and instantiate.
 
         On failure everything is freed.
 
         Each allocated array has `guard` bytes of zeros, a multiple of 256, before and after it. `note` is added to the plan's
-        notes, and `report` is called with each stage's name. With `debug.sanitize` the runtime checks kernels: arrays have guards
+        notes, and `report` is called with each stage's name. Temporaries lie in `memory` if it is given. With `debug.sanitize` the runtime checks kernels: arrays have guards
         and share no memory. With `check`, the Executable's `update` checks workflows that it rebuilds. Arrays that are alike in
         `inherit` use its memory.
         """
@@ -117,11 +130,11 @@ class Executable:
             guard = guard or _SANITIZER_GUARD
         started = time.perf_counter()
         report("plan")
-        made = made or plan_for(workflow, runtime.target, backend, device, note, options, watch=debug.watch)
+        made = made or plan_for(workflow, runtime.target, backend, device, note, options, watch=debug.watch, shared=memory is not None)
         after_plan = time.perf_counter()
-        executable = cls(workflow, runtime, made, guard, sanitize=debug.sanitize)
+        executable = cls(workflow, runtime, made, guard, sanitize=debug.sanitize, memory=memory)
         executable._own.memory.inherit(inherit)
-        executable._own.kept = {"guard": guard, "debug": debug, "check": check}
+        executable._own.kept = {"guard": guard, "debug": debug, "check": check, "memory": memory}
         executable._closed = False
         try:
             with executable._own.home.there():
@@ -133,6 +146,8 @@ class Executable:
         own = executable._own
         own.stats.plan_us = (after_plan - started) * 1e6
         living.add(executable)
+        if memory is not None:
+            memory.add(executable)
         _log.info(
             "graph %r: compiled for %s by backend %s in %.3f s: %r, %d bytes on the device",
             workflow.name, runtime.target.name, executable.backend, time.perf_counter() - started, own.state.plan,
@@ -463,6 +478,11 @@ class Executable:
 
         replace_by(self, afresh(self, Executable.build, new))
 
+    @changing("move")
+    def leave_area(self) -> None:
+        """Let the arena free older memory that temporaries lie in; called by other Executables that share it."""
+        self._own.leave_area()
+
     @changing("clone")
     def clone(self) -> Executable:
         """Return a second Executable of the same workflow with its own memory, holding the same values."""
@@ -532,6 +552,11 @@ class Executable:
     def stats(self) -> Stats:
         """Counts and times so far."""
         return self._own.counted()
+
+    @property
+    def memory(self) -> MemoryUse:
+        """The memory that it has, in bytes; `unpacked` is taken by each launch."""
+        return self._own.memory_use()
 
     @property
     def _program(self) -> Program | None:

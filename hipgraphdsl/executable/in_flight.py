@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import Any
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ..arrays import as_handle
 from ..backends import into_captures
@@ -16,6 +17,9 @@ from ..waiting import SLICE_S, Deadline, has_passed, note, slice_s, unfinished_t
 from .call_path import CallPath
 from .devices import Home
 
+if TYPE_CHECKING:
+    from .arena import Arena
+
 
 class InFlight:
     """The Executable's own stream, which waits for the launches on every other one.
@@ -23,7 +27,7 @@ class InFlight:
     A user's stream may be destroyed while a launch on it is in flight, so nothing asks it later.
     """
 
-    def __init__(self, name: str, home: Home, compiled: CallPath) -> None:
+    def __init__(self, name: str, home: Home, compiled: CallPath, arena: Arena | None = None) -> None:
         self.stream = 0
         """The Executable's own stream; 0 before `open`."""
         self._lent = False
@@ -34,6 +38,7 @@ class InFlight:
         self._home = home
         self._runtime = home.runtime
         self._compiled = compiled
+        self._arena = arena
         self.pending: dict[int, object] = {}
         """Streams with launches that nothing has waited for yet, each with a new object that identifies its last launch.
 
@@ -52,8 +57,20 @@ class InFlight:
         """The object in `pending` of the launch that the own stream waits for, and the event of its end."""
 
     def open(self) -> None:
-        """Create the own stream."""
-        self.stream = self._runtime.stream_create()
+        """Create the own stream, or take that of the arena, which others know."""
+        if self._arena is None:
+            self.stream = self._runtime.stream_create()
+        else:
+            self.stream = self._arena.enter(self._home)
+            self.lend()
+
+    def return_into(self, stack: ExitStack) -> None:
+        """Register the release of the own stream and of the events with an exit stack."""
+        if self.stream:
+            returned = partial(self._runtime.stream_destroy, self.stream) if self._arena is None else self._arena.leave
+            stack.callback(returned)
+        for event in self.fences.values():
+            stack.callback(self._runtime.event_destroy, event)
 
     def keep(self, handle: int, stream: Any) -> None:
         """Keep the object of a user's stream, which may own it, until its launches have been waited for."""
@@ -136,6 +153,11 @@ class InFlight:
                 raise
             hint = f"launch of graph {self._name!r}: no stream has the handle of stream={stream:#x}, or it has been destroyed"
             raise error.hinted(hint) from error.__cause__
+        if captured and self._arena is not None:
+            raise DeclarationError(
+                f"launch: stream {stream:#x} captures, and graph {self._name!r} shares memory with other graphs, which nobody can"
+                " order with the replays of what it captures; compile it without memory= to launch it there"
+            )
         if captured and (stream in (0, 1) or not into_captures(backend, plan)):
             raise DeclarationError(
                 f"launch: stream {stream:#x} captures, or must wait for a stream that does, and a launch of graph {self._name!r}"
@@ -206,6 +228,10 @@ class InFlight:
         with self.lock:  # they die outside of it
             if not self.pending:
                 left, self.objects = self.objects, left
+
+    def keep_failed(self, error: HipError) -> None:
+        """Keep the error of a launch for the next wait, which raises it."""
+        self._failed = self._failed or error
 
     def failed(self, code: int) -> None:
         """Keep the error for a return code of a compiled wait, so that `wait` raises it."""

@@ -37,7 +37,9 @@ from .stats import Stats
 from .uses import Uses
 
 if TYPE_CHECKING:
+    from ..plan.memory import MemoryUse
     from ..plan.temporaries import Packing
+    from .arena import Arena
     from .changes import Changes
     from .elapsed import Switched
 
@@ -76,18 +78,21 @@ class Instance:
         call_path: Callable[[Home], CallPath],
         *,
         sanitize: bool = False,
+        arena: Arena | None = None,
     ) -> None:
         plan, backend, options = made
+        self.arena = arena
+        """What the Executable shares with others, if anything."""
         self.stats = Stats(len(plan.nodes), plan.edges, len(plan.lanes))
         self.home = Home(runtime, plan.device, sanitize=sanitize)
-        self.memory = Memory(workflow, self.home, guard, self.stats)
+        self.memory = Memory(workflow, self.home, guard, self.stats, arena)
         self.parameters = Parameters(workflow.name, self.home, self.memory)
         self.compiled = call_path(self.home)
         self.hosts = HostCalls(runtime, self.parameters.lend, self.compiled.launcher)
         self.shared = SharedHandles(runtime, self.hosts, plan.device, plan.devices, sanitize=sanitize)
         self.shared.graph = workflow.name
         self.scope = Environment(self.shared)
-        self.in_flight = InFlight(workflow.name, self.home, self.compiled)
+        self.in_flight = InFlight(workflow.name, self.home, self.compiled, arena)
         self.state = State(workflow, plan, frozenset(), options, Uses(workflow, plan, self.scope))
         self.kept: Mapping[str, Any] = {}
         """Arguments of `Executable.build` besides the plan's options; see `options`."""
@@ -159,10 +164,7 @@ class Instance:
 
     def return_into(self, stack: ExitStack) -> None:
         """Register the release of everything with an exit stack, and release nothing yet; no launch may be in flight."""
-        if self.in_flight.stream:
-            stack.callback(self._runtime.stream_destroy, self.in_flight.stream)
-        for event in self.in_flight.fences.values():
-            stack.callback(self._runtime.event_destroy, event)
+        self.in_flight.return_into(stack)
         self.memory.return_into(stack)
         self.parameters.return_into(stack)
         self.shared.return_into(stack)
@@ -215,6 +217,8 @@ class Instance:
 
     def give(self, params: Mapping[str, Any], *, defaults: bool = False) -> None:
         """Set parameters to a launch's values, or an update's `defaults`, and build if needed; roll back on failure."""
+        if self.arena is not None and self.memory.moves:
+            self.torn = self.program is not None
         if not params and (defaults or (self.program is not None and not self.torn)):
             return
         parameters = self.parameters
@@ -421,6 +425,12 @@ class Instance:
         self.stats.updates += updates
         return self.stats
 
+    def memory_use(self) -> MemoryUse:
+        """Return what it has taken, by what it is for."""
+        packed = self.memory.packed_bytes
+        own = self.stats.device_bytes - (packed if self.arena is None else 0)
+        return replace(self.state.plan.memory, arrays=own, temporaries=packed, staging=self.stats.host_bytes)
+
     # -- building ------------------------------------------------------------------------------------------------------
 
     def _build(self, state: State) -> None:
@@ -451,7 +461,8 @@ class Instance:
         anywhere = isinstance(program, GraphProgram) and "other_device_crash" not in self._runtime.target.quirks
         in_turn = program.in_turn and "launches_overlap" not in self._runtime.target.quirks
         here = program.launch if in_turn else partial(self.in_flight.in_turn, program.launch)
-        self.launch = here if anywhere or not self.home.several else partial(self._launch_following, here)
+        here = here if anywhere or not self.home.several else partial(self._launch_following, here)
+        self.launch = here if self.arena is None else partial(self.arena.launch, self, here)
         self.bind_compiled()
         with ExitStack() as returned:  # calls all, even if one fails
             if blocks or before is not None:
@@ -459,6 +470,16 @@ class Instance:
             if before is not None:
                 returned.callback(self.forget_replaced)  # nothing is in flight
                 returned.callback(before.close)
+        if self.arena is not None:
+            self.arena.move_others(self)
+
+    def leave_area(self) -> None:
+        """Give back memory of the arena that is not the newest; the next launch builds again."""
+        if self.memory.moves:
+            assert self.arena is not None
+            self.arena.keep_failure(self)
+            self.torn = self.program is not None
+            self.memory.leave()
 
     def _place_packed(self, packing: Packing, blocks: Mapping[int, Block]) -> None:
         for packed in packing.arrays:
@@ -468,6 +489,8 @@ class Instance:
     def bind_compiled(self) -> None:
         """Bind the compiled call path to the current program."""
         self.compiled.bind(self.program, self.in_flight.stream)
+        if self.arena is not None:
+            self.arena.note_bound(self)
 
     # -- running -------------------------------------------------------------------------------------------------------
 

@@ -25,11 +25,12 @@ from .stats import Stats
 
 if TYPE_CHECKING:
     from ..plan.temporaries import Packing
+    from .arena import Arena
 
 _MOST_LOCKED: Final = 64 << 20  # bytes of the largest base array that is page-locked as a whole when a view of it is used
 
 _lending: Final = threading.Lock()
-"""Held while a block makes the buffer that it lends: two threads may ask for the same memory at once."""
+"""Held while a block makes the buffer that it lends, or counts who holds it: several threads may ask for the same memory."""
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class Block:
     lent: weakref.ref[Any] | None = None
     """Weak reference to the buffer that keeps the memory alive for all to whom it is lent."""
     holders: int = 1
-    """How many `Memory` objects have it: two while an Executable is being rebuilt."""
+    """How many have it: two `Memory` objects while an Executable is being rebuilt, and all Executables of a family."""
 
     def lend(self) -> Lent:
         """Lend the memory: it lives as long as the buffer, beyond `give_back`."""
@@ -64,6 +65,12 @@ class Block:
                 self.lent = weakref.ref(buffer)
         array = self.array
         return Lent(buffer, self.pointer, array.on_host, self.device, array.access, array.writeable)
+
+    def shared(self) -> Block:
+        """Return the block for one more holder."""
+        with _lending:
+            self.holders += 1
+        return self
 
     def holds(self, address: int, nbytes: int = 1) -> bool:
         """Return whether bytes from an address on lie in the memory."""
@@ -79,15 +86,17 @@ class Block:
 
     def give_back(self, home: Home) -> None:
         """Free the allocation on its device if the Executable owns it; lent memory is freed when nobody has its buffer."""
-        if self.holders > 1:
+        with _lending:
             self.holders -= 1
-            return
+            if self.holders:
+                return
         if home.sanitize:
             home.runtime.name_array(self.pointer, self.array.nbytes, None)
         if self.release is None:
             return
         buffer = None if self.keep is not None or self.lent is None else self.lent()
         if buffer is not None:
+            self.holders = 1
             home.release_after(buffer, partial(self.give_back, home), f"the memory of array {self.array.name!r}", self.device)
             return
         with nullcontext() if self.device == home.device else home.returning(self.device):
@@ -134,7 +143,7 @@ def _base(owner: Any, start: int, nbytes: int) -> tuple[int, int]:
 class Memory:
     """Allocates, fills, copies and frees arrays; each has `guard` bytes of zeros before and after it."""
 
-    def __init__(self, workflow: Workflow, home: Home, guard: int, stats: Stats) -> None:
+    def __init__(self, workflow: Workflow, home: Home, guard: int, stats: Stats, arena: Arena | None = None) -> None:
         self.arrays: dict[str, Block] = {}
         """By name, ``"child/x"`` inside children."""
         self._workflow = workflow
@@ -142,6 +151,7 @@ class Memory:
         self._runtime = home.runtime
         self._guard = guard
         self._stats = stats
+        self._arena = arena
         self._packed: dict[int, Block] = {}
         """Blocks in which packed arrays of alloc nodes share memory, by device."""
         self._words: list[Block] = []
@@ -196,15 +206,20 @@ class Memory:
         home = self._home
         device = home.device if array.device is None else array.device
         known = None if self._before is None else self._before.arrays.get(name)
-        if known is not None and known.device == device and _alike(known.array, array):
-            known.holders += 1  # first: Ctrl-C in between leaks it, and does not free it twice
-            self.arrays[name] = known
+        if known is not None and known.device == device and alike(known.array, array):
+            self.arrays[name] = known.shared()  # counted first: Ctrl-C in between leaks it, and does not free it twice
             self._taken[name], known.array = known.array, array
             self._count(array.nbytes + 2 * known.guard, on_host=array.on_host)
             return known.pointer
+        common = None if self._arena is None else self._arena.common(name, array, device)
+        if common is not None:
+            self.arrays[name] = common
+            return common.pointer
         with nullcontext() if device == home.device else self._runtime.using_device(device):
             block = self.arrays[name] = self._allocate_here(name, array, prefix, device)
             block.device = device
+        if self._arena is not None:
+            self._arena.offer(name, block)
         return block.pointer
 
     def _allocate_here(self, name: str, array: Array, prefix: str, device: int) -> Block:
@@ -290,6 +305,9 @@ class Memory:
         try:
             for device, nbytes in packing.blocks:
                 known = self._packed.get(device)
+                if self._arena is not None:
+                    found[device] = self._arena.block(device, nbytes, known)
+                    continue
                 if known is not None and known.array.nbytes >= nbytes:
                     found[device] = known
                     continue
@@ -313,9 +331,25 @@ class Memory:
         for device in {*old, *blocks}:
             before, now = old.get(device), blocks.get(device)
             if before is not now:
-                self._stats.device_bytes += (now.array.nbytes if now else 0) - (before.array.nbytes if before else 0)
+                if self._arena is None:  # which counts its own
+                    self._stats.device_bytes += (now.array.nbytes if now else 0) - (before.array.nbytes if before else 0)
                 if before is not None:
                     before.give_back(self._home)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of the blocks in which arrays of alloc nodes lie, also if they are an arena's."""
+        return sum(block.array.nbytes for block in self._packed.values())
+
+    @property
+    def moves(self) -> bool:
+        """Whether the arena has newer memory for the packed arrays."""
+        arena = self._arena
+        return arena is not None and not all(map(arena.is_newest, self._packed.values()))
+
+    def leave(self) -> None:
+        """Give back the memory of packed arrays; the program must be built again."""
+        self.use_packed({})
 
     # -- marks of watched plans ----------------------------------------------------------------------------------------
 
@@ -346,7 +380,7 @@ class Memory:
             self.keep_inherited()
 
 
-def _alike(one: Array, other: Array) -> bool:
+def alike(one: Array, other: Array) -> bool:
     """Return whether two arrays of one name may have the same memory, one after the other."""
     if isinstance(one, ExternalArray) or type(one) is not type(other):
         return False

@@ -30,9 +30,13 @@ Name = tuple[dict[Any, Any], Any, Any]
 
 
 def plan_for(
-    workflow: Workflow, target: Target, backend: str, device: int, note: str, options: PlanOptions, *, watch: bool = False
-) -> Planned:
-    """Return the plan of a workflow with notes on its choices, the backend that lowers it, and the options that made it."""
+    workflow: Workflow, target: Target, backend: str, device: int, note: str, options: PlanOptions, *, watch: bool = False,
+    shared: bool = False,
+) -> Planned:  # fmt: skip
+    """Return the plan of a workflow with notes on its choices, the backend that lowers it, and the options that made it.
+
+    `shared` says that temporaries lie in memory that others use too, between its launches.
+    """
     notes = [note] if note else []
     if (
         "several_devices_crash" in target.quirks
@@ -47,7 +51,7 @@ def plan_for(
     options = options.changed(
         inline=options.inline or watch or backend != "explicit" or "child_order" in target.quirks,
         # Launches of one graph never overlap, but launches issued on streams may: each then needs memory of its own.
-        pack=options.pack and backend != "streams",
+        pack=(options.pack and "all") if shared else options.pack and backend != "streams",
         batch=merges and options.batch,
         programmatic=merges and options.programmatic,
     )

@@ -26,9 +26,10 @@ class PlanOptions:
     join : bool
         Whether a kernel may do small device-to-host copies, and edges may replace an empty node that needs only a few; False
         keeps one runtime node for each declared node.
-    pack : bool
-        Let arrays of alloc nodes whose uses never overlap share memory that the Executable holds. With False, and with backend
-        ``"streams"``, whose launches may overlap, each alloc node allocates and each free node frees.
+    pack : bool or "all"
+        Let arrays of alloc nodes whose uses never overlap share memory that the Executable holds; with ``"all"``, and where
+        `compile` is given `memory`, it holds those that share with no other too. With False, and with backend ``"streams"``,
+        whose launches may overlap, each alloc node allocates and each free node frees.
     batch : bool or "auto"
         Merge launches of one kernel that wait for the same nodes, and consecutive launches of one block, into one launch. Each
         node is still set and disabled separately. For backends that build graphs, with ``lanes="auto"``. ``"auto"`` merges if
@@ -50,7 +51,7 @@ class PlanOptions:
 
     lanes: Lanes = "auto"
     join: bool = True
-    pack: bool = True
+    pack: bool | Literal["all"] = True
     batch: Batch = "auto"
     programmatic: bool = True
     capture_collectives: bool = False
@@ -64,7 +65,9 @@ class PlanOptions:
             raise DeclarationError(f"lanes is 'auto', 'measure', a number or None (got {lanes!r})")
         if not isinstance(batch, bool) and (not isinstance(batch, str) or batch != "auto"):
             raise DeclarationError(f"batch is 'auto', True or False (got {batch!r})")
-        flags = ("join", "pack", "programmatic", "capture_collectives", "inline")
+        if not isinstance(self.pack, bool) and (not isinstance(self.pack, str) or self.pack != "all"):
+            raise DeclarationError(f"pack is True, 'all' or False (got {self.pack!r})")
+        flags = ("join", "programmatic", "capture_collectives", "inline")
         require_flags(**{name: getattr(self, name) for name in flags})
 
     @classmethod

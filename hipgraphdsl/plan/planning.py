@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..arrays import as_int
 from ..collecting import collector_paused
@@ -59,7 +59,7 @@ def make_plan(
         batch = False
     bound = partial(_lane_bound, target=target, lanes=lanes)
     key = reuse.key_of(workflow, target, options, device, devices)
-    shape = partial(reuse.shape_of, target=target, batch=batch, bound=bound, packs=options.pack)
+    shape = partial(reuse.shape_of, target=target, batch=batch, bound=bound, packs=bool(options.pack))
     plan = reuse.taken_over(key, workflow, shape)
     if plan is None:
         plan = _made(workflow, target, options, device, devices, bound(workflow), batch=batch)
@@ -156,7 +156,7 @@ class _Planner:
     bound: int | None  # maximum number of lanes on each device
     automatic: bool  # whether `bound` applies only where that pays
     join: bool
-    pack: bool
+    pack: bool | Literal["all"]
     batch: Batch
     children: dict[tuple[int, bool], Plan] = field(default_factory=dict)  # key: the workflow's `id`, and `inline`
 
@@ -184,7 +184,8 @@ class _Planner:
                 steps[step.index] = self._with_plans(step)
         steps = suited(steps, self.target, self.join, notes, narrow=not batches)
         owners = tuple(cover.devices)
-        return Plan(workflow, tuple(steps), found.declared, tuple(notes), packing, self.device, self.devices, owners, batches)
+        made = Plan(workflow, tuple(steps), found.declared, tuple(notes), packing, self.device, self.devices, owners, batches)
+        return replace(made, node_bytes=round(self.target.costs.node_bytes)) if self.target.costs.node_bytes else made
 
     def _entries(self, workflow: Workflow, notes: list[str]) -> tuple[list[FlatNode] | None, Packing | None]:
         """Return the flattened nodes (None if the workflow's own nodes become steps) and the packing of arrays (None if none)."""
@@ -203,7 +204,7 @@ class _Planner:
         if packs:
             from .temporaries import pack_temporaries
 
-            packing = pack_temporaries(entries, self.device)
+            packing = pack_temporaries(entries, self.device, every=self.pack == "all")
         if packing is not None:
             notes.append(str(packing))
             gone = set(packing.nodes)

@@ -22,6 +22,7 @@ from .lanes import covered
 if TYPE_CHECKING:
     from ..arrays import HostArray
     from .merged import Merged
+    from .memory import MemoryUse
     from .temporaries import Packing
 
 
@@ -167,6 +168,8 @@ class Plan:
         Kernel launches that wait in the kernel for their predecessors: the edges to them may be programmatic.
     watch : Watch or None
         The marks that tell which nodes have finished (``DebugOptions.watch``).
+    node_bytes : int
+        Device memory that a node of the instantiated graph takes; 0 if that has not been measured.
     shape : object
         What planning has read of the workflow, if the plan was taken over from that of another one; else None.
     """
@@ -182,6 +185,7 @@ class Plan:
     batches: tuple[Merged, ...] = ()
     programmatic: tuple[int, ...] = ()
     watch: Watch | None = None
+    node_bytes: int = 0
     shape: Any = field(default=None, repr=False, compare=False)
 
     def with_steps(self, steps: Mapping[int, Step]) -> Plan:
@@ -211,6 +215,13 @@ class Plan:
         plan.__dict__.update({name: self.__dict__[name] for name in _OF_NO_NODE & self.__dict__.keys()})
         plan.__dict__.update(workflow=workflow, shape=shape, nodes=nodes, packing=packing, notes=notes)
         return plan
+
+    @property
+    def memory(self) -> MemoryUse:
+        """The memory that compiling it takes, in bytes; nothing has to be built for that."""
+        from .memory import memory_of
+
+        return memory_of(self)
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -315,7 +326,7 @@ class Plan:
                 + (f"  device {step.device}" if len(self.devices) > 1 and step.device is not None else "")
                 + (f" after {after}" if after else "")
             )
-        lines += [f"  {note}" for note in self.explain().splitlines()]
+        lines += [f"  {note}" for note in (*self.explain().splitlines(), str(self.memory))]
         return "\n".join(line.rstrip() for line in lines)
 
     def __repr__(self) -> str:

@@ -18,6 +18,7 @@ from ..arrays import AllocArray
 from ..nodes import Node
 from ..nodes.workflow import Level
 from ..order import ancestors
+from ..printed import counted
 from .inlining import FlatNode
 
 _Place = tuple[Level, Any]  # the level that owns an array, and the array
@@ -57,6 +58,7 @@ class Packing:
     nodes: tuple[str, ...]  # names of their alloc and free nodes, which become no-ops
     blocks: tuple[tuple[int, int], ...]  # device and bytes of each block
     apart_nbytes: int  # bytes of the same arrays without sharing
+    every: bool  # whether arrays that share memory with no other have a place too
     candidates: tuple[_Candidate, ...] = field(compare=False, repr=False)
     """These arrays and those that share no memory, in the order that they were placed in."""
     conflicts: np.ndarray[Any, np.dtype[np.uint8]] = field(compare=False, repr=False)
@@ -67,13 +69,15 @@ class Packing:
         found = [each._replace(place=replace(each.place, array=arrays[each.place.name])) for each in self.candidates]
         order = sorted(range(len(found)), key=lambda i: found[i].rank)
         apart = np.unpackbits(self.conflicts, axis=1, count=len(found)).view(bool)[np.ix_(order, order)]
-        made = _packed([found[i] for i in order], apart)
+        made = _packed([found[i] for i in order], apart, every=self.every)
         return made if made is not None and made.nodes == self.nodes else None
 
     def __str__(self) -> str:
+        count = len(self.arrays)
         return (
-            f"{len(self.arrays)} arrays of alloc nodes share {self.nbytes} bytes, {self.saved_nbytes} fewer than apart; they are"
-            f" held from compile to close, and their {len(self.nodes)} alloc and free nodes are left out."
+            f"{counted(count, 'array')} of alloc nodes {'lies in' if count == 1 else 'share'} {self.nbytes} bytes,"
+            f" {self.saved_nbytes} fewer than apart; they are held from compile to close, and their {len(self.nodes)} alloc and"
+            " free nodes are left out."
         )
 
     @property
@@ -100,8 +104,8 @@ class _Life:
     fixed: bool = False
 
 
-def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | None:
-    """Return a packing of arrays of alloc nodes; None if it saves nothing.
+def pack_temporaries(steps: Sequence[FlatNode], device: int = 0, *, every: bool = False) -> Packing | None:
+    """Return a packing of arrays of alloc nodes; None if it saves nothing, or with `every` if no array qualifies.
 
     An array qualifies if one step allocates it, one step frees it, and every use lies between the two. Two arrays may share
     bytes if every use of one precedes every use of the other, so that no order is added. The order of the alloc and free steps
@@ -117,12 +121,12 @@ def pack_temporaries(steps: Sequence[FlatNode], device: int = 0) -> Packing | No
             life.allocs.append(index)
         elif node.freed is not None and (freed := lives.get(step.level.resolve(node.freed)[:2])) is not None:
             freed.frees.append(index)
-    if len(lives) < 2 or len(lives) > _MOST:
+    if len(lives) < (1 if every else 2) or len(lives) > _MOST:
         return None
     _note_uses(steps, lives)
     found = [life for life in lives.values() if len(life.allocs) == len(life.frees) == 1 and not life.fixed and life.uses]
     found.sort(key=lambda life: (-life.nbytes, life.allocs[0]))
-    return _packed([_candidate(steps, life) for life in found], _conflicts(found, len(steps)))
+    return _packed([_candidate(steps, life) for life in found], _conflicts(found, len(steps)), every=every)
 
 
 def _candidate(steps: Sequence[FlatNode], life: _Life) -> _Candidate:
@@ -133,13 +137,13 @@ def _candidate(steps: Sequence[FlatNode], life: _Life) -> _Candidate:
     return _Candidate(PackedArray(step.level.prefix + made.name, made, step.path, life.device, 0), (alloc, free))
 
 
-def _packed(found: Sequence[_Candidate], apart: np.ndarray[Any, np.dtype[np.bool_]]) -> Packing | None:
-    """Return the packing of candidates in the order of their ranks; None if it saves nothing."""
+def _packed(found: Sequence[_Candidate], apart: np.ndarray[Any, np.dtype[np.bool_]], *, every: bool) -> Packing | None:
+    """Return the packing of candidates in the order of their ranks: of `every` one, or of those that share bytes."""
     sizes, devices = [each.place.array.nbytes for each in found], [each.place.device for each in found]
     kept = list(range(len(found)))
     while kept:
         offsets = _first_fit(sizes, kept, apart)
-        shared = _sharing(sizes, devices, kept, offsets)
+        shared = kept if every else _sharing(sizes, devices, kept, offsets)
         if len(shared) == len(kept):
             break
         kept = [i for i in kept if i in shared]  # the others keep their alloc and free nodes
@@ -152,7 +156,7 @@ def _packed(found: Sequence[_Candidate], apart: np.ndarray[Any, np.dtype[np.bool
     nodes = tuple(name for _, name in sorted(node for i in kept for node in found[i].nodes))
     blocks = tuple((owner, _rounded(end)) for owner, end in sorted(ends.items()))
     alone = sum(_rounded(sizes[i]) for i in kept)
-    return Packing(arrays, nodes, blocks, alone, tuple(found), np.packbits(apart, axis=1))
+    return Packing(arrays, nodes, blocks, alone, every, tuple(found), np.packbits(apart, axis=1))
 
 
 def _note_uses(steps: Sequence[FlatNode], lives: dict[_Place, _Life]) -> None:

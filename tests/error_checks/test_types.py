@@ -183,7 +183,7 @@ def test_an_executable_answers_wrong_types_with_its_own_errors(name: str, runtim
         ),
         (lambda g: g.plan(target="cpu", batch="maybe"), r"batch is 'auto', True or False \(got 'maybe'\)"),
         (lambda g: g.plan(target="cpu", options=hg.PlanOptions(join=three)), r"join is True or False \(got 3\)"),
-        (lambda g: g.plan(target="cpu", options=hg.PlanOptions(pack=three)), r"pack is True or False \(got 3\)"),
+        (lambda g: g.plan(target="cpu", options=hg.PlanOptions(pack=three)), r"pack is True, 'all' or False \(got 3\)"),
         pytest.param(
             lambda g: hg.verify(g, "recorder", backends=three),
             "backend is a name .*; backends are 'explicit', 'capture'",

@@ -1,0 +1,272 @@
+"""Memory and a stream that several Executables share, so that one of them runs at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..arrays import Array, DeviceArray, as_int
+from ..errors import DeclarationError, HipError, WaitTimeout
+from ..printed import counted
+from ..waiting import Deadline, unfinished_text
+from .devices import Home
+from .memory import Block
+
+if TYPE_CHECKING:
+    from .instance import Instance
+
+Allocate = Callable[[int, int], int]
+"""Takes bytes and the handle of the stream that will use them; returns an address, which 256 divides."""
+
+
+@dataclass(slots=True)
+class _Area:
+    """One allocation, which the Executables that were placed in it hold."""
+
+    pointer: int
+    nbytes: int
+    device: int
+    users: int = 0
+
+
+class Arena:
+    """Memory for the temporaries of several Executables of which one runs at a time, as of ``g.compile(memory=arena)``.
+
+    Their arrays of alloc nodes lie in the same memory: as much as the largest of them needs. They also share their own stream,
+    and launches follow each other in the order of the calls on every stream, so that no two can overlap: a wait for one waits
+    for what the others have launched before.
+
+    The memory is allocated at the first compile, grows when a larger graph is compiled, and is freed when the last of its
+    Executables is closed. Where it grows, the Executables that are there move: each is built again at its next launch.
+
+    Parameters
+    ----------
+    allocate, free : callable, optional
+        Take the memory from another library's allocator. ``allocate(nbytes, stream)`` returns the address of device memory on the
+        current device, a multiple of 256; ``free(address)`` gets it back.
+
+    Raises
+    ------
+    DeclarationError
+        If one of them is missing or cannot be called.
+    """
+
+    def __init__(self, *, allocate: Allocate | None = None, free: Callable[[int], object] | None = None) -> None:
+        given = [function for function in (allocate, free) if function is not None]
+        if len(given) == 1 or not all(map(callable, given)):
+            raise DeclarationError(
+                f"Arena takes two functions, allocate(nbytes, stream) and free(address), or neither (got {allocate!r}, {free!r})"
+            )
+        self._allocate, self._free = allocate, free
+        self._home: Home | None = None
+        self.stream = 0
+        """The own stream of all its Executables; 0 while there are none."""
+        self._lock = threading.RLock()
+        """Held while the fields of areas and Executables change; no other lock is taken inside."""
+        self._users = 0
+        """How many Executables have the stream, or are being built."""
+        self._areas: dict[int, _Area] = {}
+        """The newest area of each device."""
+        self._executables: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._turn = threading.Lock()
+        """Held by the thread that enqueues a launch by Python."""
+        self._holder: tuple[int, str] = 0, ""
+        """That thread, and the name of its graph."""
+        self._grown = False
+        """Whether Executables may lie in an area that is not the newest."""
+        self._by_calls = False
+        """Whether a launch may take several calls, so that all must hold `_turn` and compiled code may not launch."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of device memory that it has now."""
+        with self._lock:
+            return sum(area.nbytes for area in self._areas.values())
+
+    def __repr__(self) -> str:
+        where = "" if self._home is None else f" on {self._home.runtime.name} device {self._home.device}"
+        return f"<Arena: {self.nbytes} bytes of {counted(len(self._open()), 'Executable')}{where}>"
+
+    # -- Executables ---------------------------------------------------------------------------------------------------
+
+    def enter(self, home: Home) -> int:
+        """Return the stream for one more Executable; refuse one of another runtime or device."""
+        with self._lock:
+            known = self._home
+            if self._users and known is not None and (known.runtime is not home.runtime or known.device != home.device):
+                raise DeclarationError(
+                    f"compile: the arena has Executables on {known.runtime.name!r} device {known.device}, and this one would be on"
+                    f" {home.runtime.name!r} device {home.device}; give it an arena of its own"
+                )
+            if not self.stream:
+                self.stream = home.runtime.stream_create()
+            self._home = home
+            self._users += 1
+            return self.stream
+
+    def leave(self) -> None:
+        """Let one Executable go; the last one destroys the stream."""
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._home is not None:
+                stream, self.stream, self._by_calls = self.stream, 0, False
+                self._home.runtime.stream_destroy(stream)
+
+    def add(self, executable: Any) -> None:
+        """Note an Executable that is open, whose temporaries may have to move later."""
+        with self._lock:
+            self._executables.add(executable)
+
+    def note_bound(self, own: Instance) -> None:
+        """Let compiled code launch an Executable only while every launch of all is one call on the shared stream."""
+        with self._lock:
+            if own.program is not None and not own.program.handle:
+                self._order_by_calls()
+            if self._by_calls:
+                own.compiled.block()
+
+    def _order_by_calls(self) -> None:
+        if not self._by_calls:
+            self._by_calls = True
+            for executable in self._open():
+                executable._own.compiled.block()
+                executable._own.compiled.drain()
+
+    def _open(self) -> list[Any]:
+        return [executable for executable in self._executables if not executable._closed]
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def block(self, device: int, nbytes: int, known: Block | None) -> Block:
+        """Return memory of at least this size for an Executable; `known`, which it has, if that is still the newest.
+
+        Executables that lie in a smaller area leave it.
+        """
+        assert self._home is not None
+        with self._lock:
+            area = self._areas.get(device)
+            if area is None or area.nbytes < nbytes:
+                self._grown = self._grown or area is not None
+                with self._home.there(device):
+                    area = _Area(self._allocated(nbytes), nbytes, device)
+                self._areas[device] = area
+            elif known is not None and known.pointer == area.pointer:
+                return known
+            area.users += 1
+            array = DeviceArray("temporaries", (area.nbytes,), np.dtype("u1"), device=device)
+            return Block(array, area.pointer, partial(self._given_back, area), device=device)
+
+    def _allocated(self, nbytes: int) -> int:
+        assert self._home is not None
+        if self._allocate is None:
+            return self._home.runtime.malloc(nbytes)
+        found = as_int(self._allocate(nbytes, self.stream))
+        if found is None or found <= 0 or found % 256:
+            if found and self._free is not None:
+                self._free(found)
+            raise DeclarationError(
+                f"compile: allocate({nbytes}, stream) of the arena returns an address that 256 divides (got {found!r})"
+            )
+        return found
+
+    def _given_back(self, area: _Area, _: int) -> None:
+        """Free an area when nobody has it any more."""
+        assert self._home is not None
+        with self._lock:
+            area.users -= 1
+            if area.users:
+                return
+            if self._areas.get(area.device) is area:
+                del self._areas[area.device]
+            if self._free is None:
+                self._home.runtime.free(area.pointer)
+            else:
+                self._free(area.pointer)
+
+    def common(self, name: str, array: Array, device: int) -> Block | None:
+        """Return the memory that others have for an array, for one more holder; an arena shares temporaries alone."""
+        return None
+
+    def offer(self, name: str, block: Block) -> None:
+        """Take note of the memory of an array, which others may use."""
+
+    def is_newest(self, block: Block) -> bool:
+        """Return whether an Executable's memory is still what new ones get."""
+        area = self._areas.get(block.device)
+        return area is None or area.pointer == block.pointer
+
+    def move_others(self, own: Instance) -> None:
+        """Let all other Executables leave areas that are not the newest, as far as no thread uses them now.
+
+        Those that are in use are found by their next launch.
+        """
+        if not self._grown:
+            return
+        with self._lock:
+            self._grown = False
+            others = [executable for executable in self._open() if executable._own is not own]
+        for executable in others:
+            if executable._lock.acquire(blocking=False):
+                try:
+                    if not executable._closed:
+                        executable.leave_area()
+                finally:
+                    executable._lock.release()
+
+    # -- order ---------------------------------------------------------------------------------------------------------
+
+    def launch(self, own: Instance, launch: Callable[[int], None], stream: int) -> None:
+        """Enqueue a launch after everything that Executables of the arena have launched, on a stream of anybody."""
+        me, name, waited = threading.get_ident(), own.state.workflow.name, own.shared.deadline
+        if self._holder[0] == me:
+            raise DeclarationError(
+                f"launch: graph {name!r} shares an arena with graph {self._holder[1]!r}, whose launch is calling this function;"
+                " launch it after that one, or compile one of them without the arena"
+            )
+        held = list[bool]()
+        try:
+            # Atomic: Ctrl-C cannot come between taking the lock and noting it.
+            held += map(self._turn.acquire, (True,), (_left(waited),))
+            if False in held:
+                names = own.unfinished()
+                said = f"launch: another thread launches graph {self._holder[1]!r}, which shares an arena with graph {name!r}"
+                raise WaitTimeout(said + unfinished_text(names), names)
+            self._holder = me, name
+            self._launch_here(own, launch, stream)
+        finally:
+            if True in held:
+                self._holder = 0, ""
+                self._turn.release()
+
+    def _launch_here(self, own: Instance, launch: Callable[[int], None], stream: int) -> None:
+        if stream == self.stream:
+            launch(stream)
+            return
+        with self._lock:
+            self._order_by_calls()
+        home, follow = own.home, own.in_flight.follow
+        device = home.runtime.stream_get_device(stream) if home.several else home.device
+        follow(stream, self.stream, home.device)
+        try:
+            launch(stream)
+        finally:
+            follow(self.stream, stream, device)
+
+    def keep_failure(self, own: Instance) -> None:
+        """Wait for what an Executable has launched; a failure stays to be raised by its next wait."""
+        try:
+            own.in_flight.wait(None, own.unfinished)
+        except HipError as error:
+            own.in_flight.keep_failed(error)
+
+
+def _left(deadline: Deadline | None) -> float:
+    """Return what is left of a time limit for `Lock.acquire`; -1 waits for ever."""
+    return -1 if deadline is None else min(max(0.0, deadline.at - time.monotonic()), threading.TIMEOUT_MAX)
