@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from .executable.arena import Arena
     from .extensions import Part
     from .graph_pool import GraphMemory
+    from .parts.family.families import Family
     from .parts.ranks.links import Link
     from .parts.ranks.ranked import RankExecutable
     from .parts.ranks.world import Ranks, ranks
@@ -82,6 +83,7 @@ _LATER = {
     **dict.fromkeys(("Diagnostic", "Report"), "checks"),
     "enable": "enabling",
     "Executable": "executable",
+    "Family": "parts.family.families",
     "GraphMemory": "graph_pool",
     "Link": "parts.ranks.links",
     "Part": "extensions",
@@ -120,6 +122,7 @@ __all__ = [
     "Executable",
     "Expression",
     "ExternalArray",
+    "Family",
     "FreeNode",
     "Graph",
     "GraphMemory",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import networkx as nx
     from typing_extensions import Never
 
-    from . import Link, Ranks, Timeline
+    from . import Family, Link, Ranks, Timeline
     from .checks import Report
     from .executable import Executable
     from .executable.arena import Arena
@@ -184,7 +184,7 @@ class Graph(Declaring):
         device: int = 0,
         check: bool = True,
         debug: DebugOptions | None = None,
-        memory: Arena | None = None,
+        memory: Arena | Family | None = None,
         arena: Arena | None = None,
         ranks: Ranks | None = None,
         progress: bool | None = None,
@@ -240,10 +240,8 @@ class Graph(Declaring):
 
                 advance("measure lanes")
                 options, note = with_fastest_lanes(workflow, opened, backend, options, device=device)
-            return build(
-                workflow, opened, backend, options=options, debug=debugging, device=device, note=note, check=check, report=advance,
-                **shared,
-            )  # fmt: skip
+            shared |= {"options": options, "debug": debugging, "device": device, "note": note}
+            return build(workflow, opened, backend, check=check, report=advance, **shared)
 
     def simulate(
         self,
@@ -448,18 +446,19 @@ class Graph(Declaring):
         return f"Graph({self.name!r}, {len(self)} nodes, {self._draft.number_of_edges} edges)"
 
 
-def _shared(memory: Arena | None, arena: Arena | None, ranks: Ranks | None) -> dict[str, Any]:
+def _shared(memory: Arena | Family | None, arena: Arena | None, ranks: Ranks | None) -> dict[str, Any]:
     """Return the argument of `Executable.build` for what an Executable shares with others."""
     given = memory if arena is None else arena
     if given is None:
         return {}
-    from .executable.arena import Arena
+    from .executable.memory import Sharing
 
-    if not isinstance(given, Arena) or (memory is not None and memory is not given):
+    sharing = getattr(given, "sharing", None)
+    if not isinstance(sharing, Sharing) or (memory is not None and memory is not given):
         raise DeclarationError(f"memory, or arena, is one hipgraphdsl.Arena (got memory={memory!r}, arena={arena!r})")
     if ranks is not None:
         raise DeclarationError("compile: an arena holds temporaries of one process; leave out memory or ranks")
-    return {"memory": given}
+    return {"sharing": sharing}
 
 
 def _builder(

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..arrays import Array, DeviceArray, as_int
+from ..arrays import DeviceArray, as_int
 from ..errors import DeclarationError, HipError, WaitTimeout
 from ..printed import counted
 from ..waiting import Deadline, unfinished_text
 from .devices import Home
-from .memory import Block
+from .memory import Block, Sharing
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -85,6 +85,11 @@ class Arena:
         """Whether a launch may take several calls, so that all must hold `_turn` and compiled code may not launch."""
 
     @property
+    def sharing(self) -> Sharing:
+        """What Executables that are compiled with it share; `Graph.compile` asks for it."""
+        return Sharing(self)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of device memory that it has now."""
         with self._lock:
@@ -102,8 +107,8 @@ class Arena:
             known = self._home
             if self._users and known is not None and (known.runtime is not home.runtime or known.device != home.device):
                 raise DeclarationError(
-                    f"compile: the arena has Executables on {known.runtime.name!r} device {known.device}, and this one would be on"
-                    f" {home.runtime.name!r} device {home.device}; give it an arena of its own"
+                    f"compile: the arena has Executables on {known.runtime.name!r} device {known.device}, and this one would be"
+                    f" on {home.runtime.name!r} device {home.device}; give it an arena of its own"
                 )
             if not self.stream:
                 self.stream = home.runtime.stream_create()
@@ -189,13 +194,6 @@ class Arena:
                 self._home.runtime.free(area.pointer)
             else:
                 self._free(area.pointer)
-
-    def common(self, name: str, array: Array, device: int) -> Block | None:
-        """Return the memory that others have for an array, for one more holder; an arena shares temporaries alone."""
-        return None
-
-    def offer(self, name: str, block: Block) -> None:
-        """Take note of the memory of an array, which others may use."""
 
     def is_newest(self, block: Block) -> bool:
         """Return whether an Executable's memory is still what new ones get."""

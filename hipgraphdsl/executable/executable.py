@@ -35,7 +35,7 @@ from .changing import Users, changing, using
 from .in_flight import stream_handle
 from .instance import Instance
 from .living import left_running, living
-from .memory import Memory
+from .memory import Memory, Sharing
 from .state import Planned, plan_for
 from .stats import Stats
 
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from ..graph_pool import GraphMemory
     from ..plan.memory import MemoryUse
     from ..update import HasWorkflow
-    from .arena import Arena
 
 _log = logging.getLogger("hipgraphdsl")
 _CLOSE_WARNING_S: Final = 10.0  # seconds between two warnings of a waiting close()
@@ -80,7 +79,7 @@ class Executable:
         guard: int = 0,
         *,
         sanitize: bool = False,
-        memory: Arena | None = None,
+        sharing: Sharing = Sharing(),  # noqa: B008  # immutable
     ) -> None:
         self._closed = True  # until `build` opens it
         self._forked = False
@@ -93,7 +92,7 @@ class Executable:
         """Held by the outermost of the nested calls that hold `_lock`."""
         self._own = Instance(
             workflow, runtime, made, guard, partial(call_path_of, weakref.ref(self), workflow.name), sanitize=sanitize,
-            arena=memory,
+            sharing=sharing,
         )  # fmt: skip
 
     @classmethod
@@ -112,15 +111,15 @@ class Executable:
         report: Callable[[str], None] = no_progress,
         made: Planned | None = None,
         inherit: Memory | None = None,
-        memory: Arena | None = None,
+        sharing: Sharing = Sharing(),  # noqa: B008  # immutable
     ) -> Self:
         """Plan with these options (or use the plan `made`), load, allocate, lower and instantiate.
 
         On failure everything is freed.
 
-        Each allocated array has `guard` bytes of zeros, a multiple of 256, before and after it. `note` is added to the plan's
-        notes, and `report` is called with each stage's name. Temporaries lie in `memory` if it is given. With `debug.sanitize` the runtime checks kernels: arrays have guards
-        and share no memory. With `check`, the Executable's `update` checks workflows that it rebuilds. Arrays that are alike in
+        `sharing` has what it shares with others. Each allocated array has `guard` bytes of zeros, a multiple of 256, before and
+        after it. `note` is added to the plan's notes, and `report` is called with each stage's name. With `debug.sanitize` the
+        runtime checks kernels: arrays have guards and share no memory. With `check`, the Executable's `update` checks workflows that it rebuilds. Arrays that are alike in
         `inherit` use its memory.
         """
         backend_named(backend)
@@ -130,11 +129,13 @@ class Executable:
             guard = guard or _SANITIZER_GUARD
         started = time.perf_counter()
         report("plan")
-        made = made or plan_for(workflow, runtime.target, backend, device, note, options, watch=debug.watch, shared=memory is not None)
+        made = made or plan_for(
+            workflow, runtime.target, backend, device, note, options, watch=debug.watch, shared=sharing.arena is not None
+        )
         after_plan = time.perf_counter()
-        executable = cls(workflow, runtime, made, guard, sanitize=debug.sanitize, memory=memory)
+        executable = cls(workflow, runtime, made, guard, sanitize=debug.sanitize, sharing=sharing)
         executable._own.memory.inherit(inherit)
-        executable._own.kept = {"guard": guard, "debug": debug, "check": check, "memory": memory}
+        executable._own.kept = {"guard": guard, "debug": debug, "check": check, "sharing": sharing}
         executable._closed = False
         try:
             with executable._own.home.there():
@@ -146,8 +147,8 @@ class Executable:
         own = executable._own
         own.stats.plan_us = (after_plan - started) * 1e6
         living.add(executable)
-        if memory is not None:
-            memory.add(executable)
+        if sharing.arena is not None:
+            sharing.arena.add(executable)
         _log.info(
             "graph %r: compiled for %s by backend %s in %.3f s: %r, %d bytes on the device",
             workflow.name, runtime.target.name, executable.backend, time.perf_counter() - started, own.state.plan,

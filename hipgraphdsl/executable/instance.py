@@ -29,7 +29,7 @@ from .call_path import CallPath
 from .devices import Home, grant_access
 from .in_flight import InFlight
 from .locking import lock
-from .memory import Block, Memory
+from .memory import Block, Memory, Sharing
 from .parameters import Parameters
 from .scopes import fill, modules_of
 from .state import Change, Name, Planned, State, put, within
@@ -39,7 +39,6 @@ from .uses import Uses
 if TYPE_CHECKING:
     from ..plan.memory import MemoryUse
     from ..plan.temporaries import Packing
-    from .arena import Arena
     from .changes import Changes
     from .elapsed import Switched
 
@@ -78,21 +77,21 @@ class Instance:
         call_path: Callable[[Home], CallPath],
         *,
         sanitize: bool = False,
-        arena: Arena | None = None,
+        sharing: Sharing = Sharing(),  # noqa: B008  # immutable
     ) -> None:
         plan, backend, options = made
-        self.arena = arena
+        self.arena = sharing.arena
         """What the Executable shares with others, if anything."""
         self.stats = Stats(len(plan.nodes), plan.edges, len(plan.lanes))
         self.home = Home(runtime, plan.device, sanitize=sanitize)
-        self.memory = Memory(workflow, self.home, guard, self.stats, arena)
+        self.memory = Memory(workflow, self.home, guard, self.stats, sharing)
         self.parameters = Parameters(workflow.name, self.home, self.memory)
         self.compiled = call_path(self.home)
         self.hosts = HostCalls(runtime, self.parameters.lend, self.compiled.launcher)
         self.shared = SharedHandles(runtime, self.hosts, plan.device, plan.devices, sanitize=sanitize)
         self.shared.graph = workflow.name
         self.scope = Environment(self.shared)
-        self.in_flight = InFlight(workflow.name, self.home, self.compiled, arena)
+        self.in_flight = InFlight(workflow.name, self.home, self.compiled, sharing.arena)
         self.state = State(workflow, plan, frozenset(), options, Uses(workflow, plan, self.scope))
         self.kept: Mapping[str, Any] = {}
         """Arguments of `Executable.build` besides the plan's options; see `options`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -130,6 +130,23 @@ class Block:
             self.release = lambda _: runtime.host_unregister(registered)
 
 
+class Common(Protocol):
+    """Arrays that several Executables use, each of which one of them has allocated."""
+
+    def find(self, name: str, array: Array, device: int) -> Block | None:
+        """Return the memory of an array for one more holder; None if it has to be allocated."""
+
+    def offer(self, name: str, block: Block, home: Home) -> None:
+        """Take note of an array that was allocated."""
+
+
+class Sharing(NamedTuple):
+    """What an Executable shares with others."""
+
+    arena: Arena | None = None  # memory of temporaries, and a stream
+    common: Common | None = None  # memory of arrays
+
+
 def _base(owner: Any, start: int, nbytes: int) -> tuple[int, int]:
     """Return start and size of the contiguous base array around the memory; the arguments if it is too large or none."""
     while isinstance(getattr(owner, "base", None), np.ndarray):
@@ -143,7 +160,7 @@ def _base(owner: Any, start: int, nbytes: int) -> tuple[int, int]:
 class Memory:
     """Allocates, fills, copies and frees arrays; each has `guard` bytes of zeros before and after it."""
 
-    def __init__(self, workflow: Workflow, home: Home, guard: int, stats: Stats, arena: Arena | None = None) -> None:
+    def __init__(self, workflow: Workflow, home: Home, guard: int, stats: Stats, sharing: Sharing) -> None:
         self.arrays: dict[str, Block] = {}
         """By name, ``"child/x"`` inside children."""
         self._workflow = workflow
@@ -151,7 +168,7 @@ class Memory:
         self._runtime = home.runtime
         self._guard = guard
         self._stats = stats
-        self._arena = arena
+        self._arena, self._common = sharing
         self._packed: dict[int, Block] = {}
         """Blocks in which packed arrays of alloc nodes share memory, by device."""
         self._words: list[Block] = []
@@ -211,15 +228,14 @@ class Memory:
             self._taken[name], known.array = known.array, array
             self._count(array.nbytes + 2 * known.guard, on_host=array.on_host)
             return known.pointer
-        common = None if self._arena is None else self._arena.common(name, array, device)
-        if common is not None:
-            self.arrays[name] = common
-            return common.pointer
+        if self._common is not None and (found := self._common.find(name, array, device)) is not None:
+            self.arrays[name] = found
+            return found.pointer
         with nullcontext() if device == home.device else self._runtime.using_device(device):
             block = self.arrays[name] = self._allocate_here(name, array, prefix, device)
             block.device = device
-        if self._arena is not None:
-            self._arena.offer(name, block)
+        if self._common is not None:
+            self._common.offer(name, block, home)
         return block.pointer
 
     def _allocate_here(self, name: str, array: Array, prefix: str, device: int) -> Block:

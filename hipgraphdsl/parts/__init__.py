@@ -28,6 +28,7 @@ OWN: Final = {
     "bench": Own("how fast hipgraphdsl is, beside other libraries"),
     "bounds": Own("what kernels do beyond what their arguments say (HG207, HG409, HG606)"),
     "cpu": Own("the CPU runtime, its compiler of kernels and its sanitizer"),
+    "family": Own("graphs for several sizes, behind the methods of one"),
     "fast": Own("graphs built and launched by compiled code"),
     "formats": Own("GraphML, YAML and Python files, and the difference of two workflows"),
     "imports": Own("graphs that other code has built or captured"),

@@ -184,8 +184,9 @@ class _Planner:
                 steps[step.index] = self._with_plans(step)
         steps = suited(steps, self.target, self.join, notes, narrow=not batches)
         owners = tuple(cover.devices)
-        made = Plan(workflow, tuple(steps), found.declared, tuple(notes), packing, self.device, self.devices, owners, batches)
-        return replace(made, node_bytes=round(self.target.costs.node_bytes)) if self.target.costs.node_bytes else made
+        nbytes = round(self.target.costs.node_bytes)
+        places = self.device, self.devices, owners
+        return Plan(workflow, tuple(steps), found.declared, tuple(notes), packing, *places, batches, node_bytes=nbytes)
 
     def _entries(self, workflow: Workflow, notes: list[str]) -> tuple[list[FlatNode] | None, Packing | None]:
         """Return the flattened nodes (None if the workflow's own nodes become steps) and the packing of arrays (None if none)."""

@@ -21,8 +21,8 @@ from .lanes import covered
 
 if TYPE_CHECKING:
     from ..arrays import HostArray
-    from .merged import Merged
     from .memory import MemoryUse
+    from .merged import Merged
     from .temporaries import Packing
 
 

@@ -99,6 +99,7 @@ def measure_costs(runtime: Runtime, repeats: int = 200, report: Callable[[str], 
         link_gb_s=min(to_device, to_host),
         batched_us=max(0.0, (apart - together) / (_BATCHED - 1)),
         entry_us=entry_us,
+        node_bytes=runtime.target.costs.node_bytes,
     )
 
 
