@@ -75,26 +75,101 @@ def test_temporaries_of_an_arena_take_what_the_largest_graph_needs(name: Any, ba
     assert arena.nbytes == 0
 
 
+def noting(log: list[Any], who: int, gate: threading.Event | None = None) -> hg.Graph:
+    """Return a graph that notes its begin and its end, and waits in between for a gate, for a moment at most."""
+    g = hg.Graph(f"noting{who}")
+    x, out = g.device_array("x", np.full(64, who, "f4")), g.device_array("out", shape=64, dtype="f4")
+    t = g.alloc("t", 64, "f4")
+
+    def begin() -> None:
+        log.append(("begin", who))
+        if gate is not None:
+            gate.wait(0.3)
+
+    first = g.host(begin)
+    g.kernel(MODULE["add"], 1, 64, (x, hg.writes(t), 0.0, 64), after=first)
+    copied = g.memcpy(out, t)
+    g.host(lambda: log.append(("end", who)), after=copied)
+    g.free(t)
+    return g
+
+
 @pytest.mark.parametrize("name", HERE)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_launches_on_any_stream_follow_each_other(name: Any, backend: str) -> None:
-    """Each launch fills the memory of all temporaries; one that began before another has ended would spoil its result."""
-    n, arena = 1 << 15, hg.Arena()
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_launches_on_any_stream_follow_each_other(name: Any, backend: str, order: tuple[int, ...]) -> None:
+    """The first launch is held until all have been enqueued: one that does not wait for it begins before its end."""
+    arena, log, gate = hg.Arena(), list[Any](), threading.Event()
     with ExitStack() as stack:
-        made = [stack.enter_context(chain(n, seed=seed).compile(name, backend, arena=arena)) for seed in range(3)]
+        made = [stack.enter_context(noting(log, who, gate).compile(name, backend, arena=arena)) for who in range(3)]
         runtime = made[0].runtime
         streams = [None, runtime.stream_create(), runtime.stream_create()]
         try:
-            for k in range(20):
-                for i, exe in enumerate(made):
-                    exe.launch(streams[(i + k) % 3], a=float(k))
-            for seed, exe in enumerate(made):
-                assert exe.read("y").tolist() == result(n, 19.0, seed)
-        finally:
+            for exe, at in zip(made, order):
+                exe.launch(streams[at])
+            gate.set()
             for exe in made:
                 exe.synchronize()
+        finally:
             for stream in streams[1:]:
                 runtime.stream_destroy(stream)
+        assert log == [(what, who) for who in range(3) for what in ("begin", "end")]
+        assert [exe.read("out")[0] for exe in made] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("backend", ["explicit", "capture"])
+def test_no_launch_comes_between_the_calls_of_another(name: Any, backend: str) -> None:
+    """A function between two graphs lets another thread launch, by compiled code before such a graph was there."""
+    arena, log = hg.Arena(), list[Any]()
+    with noting(log, 0).compile(name, backend, memory=arena) as exe:
+        exe.launch()
+        exe.run()
+        exe.run()
+        cut = hg.Graph("cut")
+        x, y = cut.device_array("x", np.ones(8, "f4")), cut.device_array("y", shape=8, dtype="f4")
+        t = cut.alloc("t", 8, "f4")
+        before = cut.memcpy(t, x)
+        threads = [threading.Thread(target=exe.launch)]
+
+        def between(_: Any) -> None:
+            log.append("between")
+            threads[0].start()
+            threads[0].join(0.2)
+            log.append("on")
+
+        cut.eager(between, after=before)
+        cut.memcpy(y, t)
+        cut.free(t)
+        with cut.compile(name, backend, memory=arena) as other:
+            del log[:]
+            other.run()
+            threads[0].join()
+            exe.synchronize()
+            assert log == ["between", "on", ("begin", 0), ("end", 0)]
+            assert other.read("y").tolist() == [1.0] * 8
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_launch_in_a_function_of_a_launch_of_the_same_arena_is_refused(name: Any) -> None:
+    arena, said = hg.Arena(), list[str]()
+    with chain(64).compile(name, memory=arena) as exe:
+        exe.run()
+        exe.run()
+        cut = hg.Graph("cut")
+        cut.memset(cut.device_array("x", shape=8, dtype="f4"))
+
+        def inside(_: Any) -> None:
+            with pytest.raises(hg.DeclarationError) as caught:
+                exe.launch(a=3.0)
+            said.append(str(caught.value))
+
+        cut.eager(inside)
+        with cut.compile(name, memory=arena) as other:
+            other.run()
+            assert "'chain64' shares an arena with graph 'cut', whose launch is calling this function" in said[0]
+            exe.run(a=2.0)
+            assert exe.read("y").tolist() == result(64, 2.0)
 
 
 @pytest.mark.parametrize("name", HERE)
