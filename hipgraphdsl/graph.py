@@ -451,9 +451,10 @@ def _shared(memory: Arena | Family | None, arena: Arena | None, ranks: Ranks | N
     given = memory if arena is None else arena
     if given is None:
         return {}
+    from .executable.arena import Arena
     from .executable.memory import Sharing
 
-    sharing = getattr(given, "sharing", None)
+    sharing = Sharing(given) if isinstance(given, Arena) else getattr(given, "sharing", None)
     if not isinstance(sharing, Sharing) or (memory is not None and memory is not given):
         raise DeclarationError(f"memory, or arena, is one hipgraphdsl.Arena (got memory={memory!r}, arena={arena!r})")
     if ranks is not None:

@@ -1,4 +1,7 @@
-"""Memory and a stream that several Executables share, so that one of them runs at a time."""
+"""Memory and a stream that several Executables share, so that one of them runs at a time.
+
+Their resources are passed as `own`, an Instance, which is built later than what it shares.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,13 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from ..arrays import DeviceArray, as_int
-from ..errors import DeclarationError, HipError, WaitTimeout
+from ..arrays import as_int
+from ..errors import DeclarationError, WaitTimeout
 from ..printed import counted
 from ..waiting import Deadline, unfinished_text
 from .devices import Home
-from .memory import Block, Sharing
-
-if TYPE_CHECKING:
-    from .instance import Instance
 
 Allocate = Callable[[int, int], int]
 """Takes bytes and the handle of the stream that will use them; returns an address, which 256 divides."""
@@ -85,11 +82,6 @@ class Arena:
         """Whether a launch may take several calls, so that all must hold `_turn` and compiled code may not launch."""
 
     @property
-    def sharing(self) -> Sharing:
-        """What Executables that are compiled with it share; `Graph.compile` asks for it."""
-        return Sharing(self)
-
-    @property
     def nbytes(self) -> int:
         """Bytes of device memory that it has now."""
         with self._lock:
@@ -129,7 +121,7 @@ class Arena:
         with self._lock:
             self._executables.add(executable)
 
-    def note_bound(self, own: Instance) -> None:
+    def note_bound(self, own: Any) -> None:
         """Let compiled code launch an Executable only while every launch of all is one call on the shared stream."""
         with self._lock:
             if own.program is not None and not own.program.handle:
@@ -149,10 +141,10 @@ class Arena:
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
-    def block(self, device: int, nbytes: int, known: Block | None) -> Block:
-        """Return memory of at least this size for an Executable; `known`, which it has, if that is still the newest.
+    def area(self, device: int, nbytes: int, known: int) -> tuple[int, int, Callable[[int], None]] | None:
+        """Return address and size of at least so many bytes, and the function that gives them back.
 
-        Executables that lie in a smaller area leave it.
+        Return None if that is what an Executable has at the address `known`.
         """
         assert self._home is not None
         with self._lock:
@@ -162,11 +154,10 @@ class Arena:
                 with self._home.there(device):
                     area = _Area(self._allocated(nbytes), nbytes, device)
                 self._areas[device] = area
-            elif known is not None and known.pointer == area.pointer:
-                return known
+            elif known == area.pointer:
+                return None
             area.users += 1
-            array = DeviceArray("temporaries", (area.nbytes,), np.dtype("u1"), device=device)
-            return Block(array, area.pointer, partial(self._given_back, area), device=device)
+            return area.pointer, area.nbytes, partial(self._given_back, area)
 
     def _allocated(self, nbytes: int) -> int:
         assert self._home is not None
@@ -195,12 +186,12 @@ class Arena:
             else:
                 self._free(area.pointer)
 
-    def is_newest(self, block: Block) -> bool:
+    def is_newest(self, device: int, address: int) -> bool:
         """Return whether an Executable's memory is still what new ones get."""
-        area = self._areas.get(block.device)
-        return area is None or area.pointer == block.pointer
+        area = self._areas.get(device)
+        return area is None or area.pointer == address
 
-    def move_others(self, own: Instance) -> None:
+    def move_others(self, own: Any) -> None:
         """Let all other Executables leave areas that are not the newest, as far as no thread uses them now.
 
         Those that are in use are found by their next launch.
@@ -214,13 +205,13 @@ class Arena:
             if executable._lock.acquire(blocking=False):
                 try:
                     if not executable._closed:
-                        executable.leave_area()
+                        executable._leave_area()
                 finally:
                     executable._lock.release()
 
     # -- order ---------------------------------------------------------------------------------------------------------
 
-    def launch(self, own: Instance, launch: Callable[[int], None], stream: int) -> None:
+    def launch(self, own: Any, launch: Callable[[int], None], stream: int) -> None:
         """Enqueue a launch after everything that Executables of the arena have launched, on a stream of anybody."""
         me, name, waited = threading.get_ident(), own.state.workflow.name, own.shared.deadline
         if self._holder[0] == me:
@@ -243,7 +234,7 @@ class Arena:
                 self._holder = 0, ""
                 self._turn.release()
 
-    def _launch_here(self, own: Instance, launch: Callable[[int], None], stream: int) -> None:
+    def _launch_here(self, own: Any, launch: Callable[[int], None], stream: int) -> None:
         if stream == self.stream:
             launch(stream)
             return
@@ -256,13 +247,6 @@ class Arena:
             launch(stream)
         finally:
             follow(self.stream, stream, device)
-
-    def keep_failure(self, own: Instance) -> None:
-        """Wait for what an Executable has launched; a failure stays to be raised by its next wait."""
-        try:
-            own.in_flight.wait(None, own.unfinished)
-        except HipError as error:
-            own.in_flight.keep_failed(error)
 
 
 def _left(deadline: Deadline | None) -> float:

@@ -119,8 +119,8 @@ class Executable:
 
         `sharing` has what it shares with others. Each allocated array has `guard` bytes of zeros, a multiple of 256, before and
         after it. `note` is added to the plan's notes, and `report` is called with each stage's name. With `debug.sanitize` the
-        runtime checks kernels: arrays have guards and share no memory. With `check`, the Executable's `update` checks workflows that it rebuilds. Arrays that are alike in
-        `inherit` use its memory.
+        runtime checks kernels: arrays have guards and share no memory. With `check`, the Executable's `update` checks workflows
+        that it rebuilds. Arrays that are alike in `inherit` use its memory.
         """
         backend_named(backend)
         refuse_inside("compile", workflow.name)
@@ -480,7 +480,7 @@ class Executable:
         replace_by(self, afresh(self, Executable.build, new))
 
     @changing("move")
-    def leave_area(self) -> None:
+    def _leave_area(self) -> None:
         """Let the arena free older memory that temporaries lie in; called by other Executables that share it."""
         self._own.leave_area()
 

@@ -473,10 +473,12 @@ class Instance:
             self.arena.move_others(self)
 
     def leave_area(self) -> None:
-        """Give back memory of the arena that is not the newest; the next launch builds again."""
+        """Give back memory of the arena that is not the newest; the next launch builds again, the next wait tells of failures."""
         if self.memory.moves:
-            assert self.arena is not None
-            self.arena.keep_failure(self)
+            try:
+                self.in_flight.wait(None, self.unfinished)
+            except HipError as error:
+                self.in_flight.keep_failed(error)
             self.torn = self.program is not None
             self.memory.leave()
 

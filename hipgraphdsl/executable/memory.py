@@ -20,12 +20,12 @@ from ..errors import DeclarationError, HipError, listed
 from ..nodes.workflow import Level, Workflow
 from ..runtimes.base import Runtime
 from ..runtimes.data import ERROR_HOST_MEMORY_ALREADY_REGISTERED, MemcpyKind
+from .arena import Arena
 from .devices import Home
 from .stats import Stats
 
 if TYPE_CHECKING:
     from ..plan.temporaries import Packing
-    from .arena import Arena
 
 _MOST_LOCKED: Final = 64 << 20  # bytes of the largest base array that is page-locked as a whole when a view of it is used
 
@@ -322,14 +322,19 @@ class Memory:
             for device, nbytes in packing.blocks:
                 known = self._packed.get(device)
                 if self._arena is not None:
-                    found[device] = self._arena.block(device, nbytes, known)
-                    continue
-                if known is not None and known.array.nbytes >= nbytes:
+                    taken = self._arena.area(device, nbytes, 0 if known is None else known.pointer)
+                elif known is not None and known.array.nbytes >= nbytes:
+                    taken = None
+                else:
+                    with self._home.there(device):
+                        taken = self._runtime.malloc(nbytes), nbytes, self._runtime.free
+                if taken is not None:
+                    start, size, free = taken
+                    found[device] = Block(
+                        DeviceArray("packed", (size,), np.dtype("u1"), device=device), start, free, device=device
+                    )
+                elif known is not None:
                     found[device] = known
-                    continue
-                array = DeviceArray("packed", (nbytes,), np.dtype("u1"), device=device)
-                with self._home.there(device):
-                    found[device] = Block(array, self._runtime.malloc(nbytes), self._runtime.free, device=device)
         except BaseException:
             self.drop_packed(found)
             raise
@@ -361,7 +366,7 @@ class Memory:
     def moves(self) -> bool:
         """Whether the arena has newer memory for the packed arrays."""
         arena = self._arena
-        return arena is not None and not all(map(arena.is_newest, self._packed.values()))
+        return arena is not None and not all(arena.is_newest(device, block.pointer) for device, block in self._packed.items())
 
     def leave(self) -> None:
         """Give back the memory of packed arrays; the program must be built again."""

@@ -10,7 +10,8 @@ from ..arrays import AllocArray, ExternalArray
 from ..printed import Printed, human_bytes
 
 if TYPE_CHECKING:
-    from .steps import Plan
+    from ..nodes.workflow import Workflow
+    from .temporaries import Packing
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -50,10 +51,11 @@ class MemoryUse(Printed):
         yield f": {', '.join(parts)}" if parts else "", ""
 
 
-def memory_of(plan: Plan) -> MemoryUse:
-    """Return what compiling a plan will take; external memory is the user's."""
-    arrays = staging = unpacked = 0
-    for level in plan.workflow.levels():
+def memory_of(workflow: Workflow, packing: Packing | None, marks: int, graph: int) -> MemoryUse:
+    """Return what compiling a workflow takes, with the bytes of marks and of the graph; external memory is the user's."""
+    arrays = unpacked = temporaries = 0
+    staging = marks
+    for level in workflow.levels():
         for _, array in level.own_arrays():
             if isinstance(array, AllocArray):
                 unpacked += array.nbytes
@@ -62,10 +64,7 @@ def memory_of(plan: Plan) -> MemoryUse:
             elif not isinstance(array, ExternalArray):
                 arrays += array.nbytes
         staging += sum(parameter.nbytes for _, parameter in level.own_parameters() if parameter.copy)
-    temporaries = 0
-    if plan.packing is not None:
-        temporaries = plan.packing.nbytes
-        unpacked -= sum(packed.array.nbytes for packed in plan.packing.arrays)
-    if plan.watch is not None:
-        staging += plan.watch.words.nbytes
-    return MemoryUse(arrays, temporaries, unpacked, staging, plan.node_bytes * len(plan.nodes))
+    if packing is not None:
+        temporaries = packing.nbytes
+        unpacked -= sum(packed.array.nbytes for packed in packing.arrays)
+    return MemoryUse(arrays, temporaries, unpacked, staging, graph)

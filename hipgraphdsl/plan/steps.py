@@ -221,7 +221,8 @@ class Plan:
         """The memory that compiling it takes, in bytes; nothing has to be built for that."""
         from .memory import memory_of
 
-        return memory_of(self)
+        marks = 0 if self.watch is None else self.watch.words.nbytes
+        return memory_of(self.workflow, self.packing, marks, self.node_bytes * len(self.nodes))
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
@@ -326,7 +327,7 @@ class Plan:
                 + (f"  device {step.device}" if len(self.devices) > 1 and step.device is not None else "")
                 + (f" after {after}" if after else "")
             )
-        lines += [f"  {note}" for note in (*self.explain().splitlines(), str(self.memory))]
+        lines += [f"  {note}" for note in self.explain().splitlines()]
         return "\n".join(line.rstrip() for line in lines)
 
     def __repr__(self) -> str:

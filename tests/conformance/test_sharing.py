@@ -197,7 +197,9 @@ def test_threads_launch_executables_of_one_arena(name: Any, backend: str) -> Non
 
 @pytest.mark.parametrize("name", HERE)
 @given(
-    steps=st.lists(st.tuples(st.sampled_from(["new", "launch", "stream", "close", "clone", "rebuild", "set"]), st.integers(0, 99))),
+    steps=st.lists(
+        st.tuples(st.sampled_from(["new", "launch", "stream", "close", "clone", "rebuild", "set"]), st.integers(0, 99))
+    ),
     backend=st.sampled_from(BACKENDS),
 )
 def test_any_story_of_an_arena_has_the_results_of_separate_graphs(name: Any, steps: list[tuple[str, int]], backend: str) -> None:

@@ -24,13 +24,12 @@ from ...graph import Graph
 from ...parts import load
 from ...progress import progress_bar
 from ...target import Target
-from .common import CommonArrays
+from .arrays import CommonArrays
 
 if TYPE_CHECKING:
     from ...backends.interop import CapturedArray
     from ...checks import Report
     from ...runtimes.base import Runtime
-    from ..verify.report import VerifyReport
 
 _log = logging.getLogger("hipgraphdsl")
 
@@ -400,7 +399,7 @@ class Family:
         """Check the graph of each size, as `Graph.check` does; return the reports by size, with an `ok` of all."""
         return Reports({self._shown(key): self._graph(key).check(target) for key in self._keys()})
 
-    def verify(self, runtime: str | Runtime = "auto", **options: Any) -> Reports[VerifyReport]:
+    def verify(self, runtime: str | Runtime = "auto", **options: Any) -> Reports[Any]:
         """Verify the graph of each size, as `hipgraphdsl.verify` does; return the reports by size, with an `ok` of all."""
         verify, found, params = load("verify").verify, Reports[Any](), options.pop("params", None) or {}
         for key in self._keys():
