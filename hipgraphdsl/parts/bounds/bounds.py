@@ -60,7 +60,7 @@ class AnalysisCache:
         if program is None:
             return ()
         args = node.args
-        deciding = tuple([known_value(scope, args[n]) for n in program.deciding])
+        deciding = tuple([known_value(scope, args[n]) for n in program.deciding]) if program.deciding else ()
         found = known.get(deciding)
         if found is None and self.steps < _MOST_STEPS:
             values = dict(zip(program.deciding, deciding))
@@ -92,11 +92,10 @@ def check_bounds(scope: CheckedLevel, cache: AnalysisCache) -> None:
     A launch is analysed if grid and block are known; addresses that depend on unknown scalar arguments are not judged. A
     parameter with a default counts as known: the first launch has that value, unless it gives another.
     """
-    for node in (found.launched for _, found in scope.having("launched")):
-        if node is None:
-            continue
-        reached = cache.reached(scope, node)
-        if not reached:
+    for _, launching in scope.having("launched"):
+        node = launching.launched
+        reached = () if node is None else cache.reached(scope, node)
+        if node is None or not reached:
             continue
         # Each use of a child graph binds other memory; that matters only for accesses beyond the child's own arrays.
         several = bool(scope.others) and _beyond(scope, node, reached, bound=False) is not None
