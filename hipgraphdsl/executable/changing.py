@@ -34,7 +34,8 @@ def changing(action: str, *, when_closed: bool = False, limited: int | None = No
     def section(method: Method[P, T]) -> Method[P, T]:
         @wraps(method)
         def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            _require_outside(self, action)
+            if running or self._own.hosts.inside:  # before taking a lock whose owner may wait for the calling function
+                self._own.hosts.refuse_inside(action, self.workflow.name)
             if limited is not None:
                 given: Any = args[limited] if len(args) > limited else kwargs.get("timeout_s")
                 if given is not None and type(given) is not _Left:
@@ -91,7 +92,8 @@ def using(action: str) -> Callable[[Method[P, T]], Method[P, T]]:
     def section(method: Method[P, T]) -> Method[P, T]:
         @wraps(method)
         def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            _require_outside(self, action)
+            if running or self._own.hosts.inside:  # before taking a lock whose owner may wait for the calling function
+                self._own.hosts.refuse_inside(action, self.workflow.name)
             mine = self._users.mine()
             if mine.locked():  # by an outer call in this thread
                 return method(self, *args, **kwargs)
@@ -106,13 +108,6 @@ def using(action: str) -> Callable[[Method[P, T]], Method[P, T]]:
         return call
 
     return section
-
-
-def _require_outside(executable: Any, action: str) -> None:
-    """Refuse calls from host callbacks and eager functions, before taking a lock whose owner may wait for that function."""
-    hosts = executable._own.hosts
-    if running or hosts.inside:
-        hosts.refuse_inside(action, executable.workflow.name)
 
 
 class Users:

@@ -46,6 +46,9 @@ _log = logging.getLogger("hipgraphdsl")
 UPDATES_BEFORE_AFRESH: Final = 4096
 """Node updates after which the graph is instantiated again if the runtime's updates leak (about 24 MiB at 6 KiB each)."""
 
+_WITH_HOST_CALLS: Final = (CallHost, RunChild)
+"""Operations that call host nodes' functions."""
+
 
 class Recorded:
     """What keeps the resources of an Instance alive after its close: the graphs into which its launches were captured."""
@@ -202,9 +205,9 @@ class Instance:
 
     def stale(self) -> tuple[Any, ...]:
         """Return the replaced callbacks that can be forgotten when nothing is in flight."""
-        stale = self.hosts.stale()
-        recorded = self.recorded if stale else None
-        return stale if recorded is None else tuple(call for call in stale if call not in recorded.calls)
+        replaced = tuple(self.hosts.replaced)
+        recorded = self.recorded if replaced else None
+        return replaced if recorded is None else tuple(call for call in replaced if call not in recorded.calls)
 
     def forget_replaced(self) -> None:
         """Release the memory that array parameters were previously bound to; no launch may be in flight."""
@@ -346,9 +349,8 @@ class Instance:
             self.compiled.invalidate()  # the values that it has set are not valid any more
             raise
         self.hosts.keep()
-        stale = self.stale()
-        if stale and not self.in_flight.any:
-            self.hosts.forget(stale)
+        if self.hosts.replaced and not self.in_flight.any:
+            self.hosts.forget(self.stale())
         if state.disabled or self.state.disabled:
             self.switched.note(self.state.names_off, state.names_off, self.counted().launches)
         self.state = state
@@ -372,7 +374,8 @@ class Instance:
             made.append((i, program.resolve(plan.step(i))))
         for i, operation in made:
             if (i in off) != (i in before):
-                self._let_host_calls_finish(program.operation(i))
+                if isinstance(program.operation(i), _WITH_HOST_CALLS):
+                    self._let_host_calls_finish()
                 if not program.enable(i, operation is not None):
                     return False
             if operation is not None and not self._set(i, operation):
@@ -388,7 +391,8 @@ class Instance:
             return True
         if self._leaks and self._since >= UPDATES_BEFORE_AFRESH:
             return False
-        self._let_host_calls_finish(operation)
+        if isinstance(operation, _WITH_HOST_CALLS):
+            self._let_host_calls_finish()
         if not program.change(index, operation):
             return False
         program.outdated.discard(index)
@@ -397,9 +401,9 @@ class Instance:
         self._since += 1
         return True
 
-    def _let_host_calls_finish(self, operation: Operation) -> None:
+    def _let_host_calls_finish(self) -> None:
         """Wait for launches in flight if the platform would make them call a host node's new function."""
-        if isinstance(operation, (CallHost, RunChild)) and "host_update_in_flight" in self._runtime.target.quirks:
+        if "host_update_in_flight" in self._runtime.target.quirks:
             self._let_launches_end()
 
     def _let_launches_end(self) -> None:
@@ -452,7 +456,7 @@ class Instance:
         in_turn = program.in_turn and "launches_overlap" not in self._runtime.target.quirks
         here = program.launch if in_turn else partial(self.in_flight.in_turn, program.launch)
         self.launch = here if anywhere or not self.home.several else partial(self._launch_following, here)
-        self.bind_compiled()
+        self.compiled.bind(program, self.in_flight.stream)
         with ExitStack() as returned:  # calls all, even if one fails
             if blocks or before is not None:
                 returned.callback(self.memory.use_packed, blocks)
@@ -464,10 +468,6 @@ class Instance:
         for packed in packing.arrays:
             scope = self.scope.inside(packed.path)
             scope.addresses[packed.array] = blocks[packed.device].pointer + packed.offset
-
-    def bind_compiled(self) -> None:
-        """Bind the compiled call path to the current program."""
-        self.compiled.bind(self.program, self.in_flight.stream)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -597,7 +597,7 @@ class Instance:
                 self.forget_replaced()
             hosts = self.hosts
             hosts.taken = None
-            self.compiled.allow_wait(allowed=not (hosts.names() or hosts.failures or hosts.stale()))
+            self.compiled.allow_wait(allowed=not (hosts.names() or hosts.failures or hosts.replaced))
         finally:
             if True in held:
                 changing.release()

@@ -19,7 +19,7 @@ from ..arrays import AllocArray
 from ..nodes import Node
 from ..nodes.facets import KernelLaunch
 from ..nodes.workflow import Workflow
-from ..parts import ENABLED, find
+from ..parts import ENABLED
 from ..target import Target
 from .options import Batch, PlanOptions
 from .steps import Plan
@@ -40,7 +40,7 @@ def key_of(workflow: Workflow, target: Target, options: PlanOptions, device: int
         return None
     if not all(map(_comparable, workflow.kinds)):
         return None
-    return target, options, device, len(workflow.nodes), target.on_host or find("merge") is None
+    return target, options, device, len(workflow.nodes)
 
 
 @cache

@@ -66,7 +66,12 @@ class AnalysisCache:
             values = dict(zip(program.deciding, deciding))
             reach = reach_of(program, grid, block, tuple(map(values.get, range(len(args)))))
             self.steps += reach.steps
-            found = known[deciding] = tuple([_reached(base, reach.lowest[base], last) for base, last in reach.highest.items()])
+            found = known[deciding] = tuple(
+                [
+                    Reached(base, first, last, min(first.start, last.start), max(first.stop, last.stop))
+                    for (base, last), first in zip(reach.highest.items(), map(reach.lowest.__getitem__, reach.highest))
+                ]
+            )
         return found or ()
 
     def _analysed(self, scope: CheckedLevel, node: KernelLaunch, shape: Any) -> _Analysed:
@@ -80,10 +85,6 @@ class AnalysisCache:
         if Parameter not in map(type, (*node.grid, *node.block)):
             self._launches[shape] = found
         return found
-
-
-def _reached(base: Base, first: Witness, last: Witness) -> Reached:
-    return Reached(base, first, last, min(first.start, last.start), max(first.stop, last.stop))
 
 
 def check_bounds(scope: CheckedLevel, cache: AnalysisCache) -> None:
