@@ -54,8 +54,6 @@ from .nodes import (
     wait_value,
     write_value,
 )
-from .nodes.children import ChildGraphNode, ConditionalNode
-from .nodes.collective import CollectiveNode
 from .nodes.workflow import Workflow
 from .parts import Absent, module_of
 from .target import Target
@@ -66,6 +64,8 @@ if TYPE_CHECKING:
     from .executable import Executable
     from .extensions import Part
     from .graph_pool import GraphMemory
+    from .nodes.children import ChildGraphNode, ConditionalNode
+    from .nodes.collective import CollectiveNode
     from .parts.ranks.links import Link
     from .parts.ranks.ranked import RankExecutable
     from .parts.ranks.world import Ranks, ranks
@@ -78,6 +78,8 @@ if TYPE_CHECKING:
 
 _LATER = {
     **dict.fromkeys(("Diagnostic", "Report"), "checks"),
+    **dict.fromkeys(("ChildGraphNode", "ConditionalNode"), "nodes.children"),
+    "CollectiveNode": "nodes.collective",
     "enable": "enabling",
     "Executable": "executable",
     "GraphMemory": "graph_pool",
@@ -92,7 +94,7 @@ _LATER = {
     **dict.fromkeys(("Ranks", "ranks"), "parts.ranks.world"),
     "verify": "parts.verify",
 }
-"""Names that a program which only declares does not need, each with its module, which is imported at first access."""
+"""Names that most programs which only declare do not need, each with its module, which is imported at first access."""
 
 __version__ = "0.1.0"
 

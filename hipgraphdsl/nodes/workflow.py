@@ -32,7 +32,7 @@ from ..hazards import Reason
 from ..kernels import Kernel, Module, Symbol
 from ..lazy import Entries
 from ..order import successors, topological_order
-from . import KINDS, Node, UnboundCallback
+from . import Node, UnboundCallback, all_kinds
 from .bindings import Binding
 from .facets import Asked
 from .fields import UNCHANGED
@@ -323,7 +323,7 @@ class Workflow:
         """
         from ..document.reader import Loader
 
-        return Loader(KINDS, Workflow.of, arrays, callbacks, file).text(text)
+        return Loader(all_kinds(), Workflow.of, arrays, callbacks, file).text(text)
 
     @classmethod
     def model_validate(
@@ -347,14 +347,14 @@ class Workflow:
             return found
         from ..document.reader import Loader
 
-        return Loader(KINDS, Workflow.of, arrays, callbacks).data(found)
+        return Loader(all_kinds(), Workflow.of, arrays, callbacks).data(found)
 
     @staticmethod
     def model_json_schema() -> dict[str, Any]:
         """Return the JSON Schema (2020-12) of a workflow file."""
         from ..document.schema import document_schema
 
-        return document_schema(KINDS)
+        return document_schema(all_kinds())
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
