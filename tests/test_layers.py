@@ -89,7 +89,6 @@ ORDER = (
     "document.schema",
     "document.text",
     "document.reader",
-    "binding",
     "nodes.bindings",
     "nodes.workflow",
     "nodes.children",

@@ -8,19 +8,21 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ..arrays import Access, ArrayView, Parameter, Region
 from ..errors import CallbackError, HipError, HipGraphError, node_error
 from ..nodes import ForeignFunction, UnboundCallback, same
-from ..nodes.facets import UserCall
 from ..runtimes.base import Runtime
 from .capturing import Kept, recording
 from .environment import Environment
 from .handles import EagerCall
 from .lent import Lent
+
+if TYPE_CHECKING:
+    from ..nodes.facets import UserCall
 
 # One C function serves all callbacks: the runtime passes it a token, which `_table` maps to a Python function. The table keeps
 # alive what a launch may still call; the C function lives as long as the process.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -15,12 +15,14 @@ from ..errors import DeclarationError, UpdateError, node_error
 from ..kernels import ArgumentPacker, Kernel, Module, Signature, Symbol
 from ..kernels.module import KernelHandle
 from ..nodes import Event, Semaphore
-from ..nodes.facets import KernelLaunch, UserCall
 from ..parts import find
 from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..runtimes.data import SANITIZE, CodeObject, LaunchCall, MemcpyKind
 from ..waiting import Deadline
+
+if TYPE_CHECKING:
+    from ..nodes.facets import KernelLaunch, UserCall
 
 _log = logging.getLogger("hipgraphdsl")
 

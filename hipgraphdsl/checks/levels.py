@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..arrays import Access, AllocArray, Expression, ExternalArray, Parameter, Region
 from ..nodes import Node
-from ..nodes.facets import Asked, KernelLaunch
 from ..nodes.workflow import Level, Workflow
 from ..printed import counted
 from .catalogue import CATALOGUE, Severity
 from .report import Diagnostic
 
 if TYPE_CHECKING:
+    from ..nodes.facets import Asked, KernelLaunch
     from .reach import Reach
 
 Place = tuple[Any, int]

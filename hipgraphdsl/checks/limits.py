@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..deciding import refused_inside
 from ..nodes import Node
-from ..nodes.facets import KernelLaunch
 from ..target import Target
 from .levels import CheckedLevel, launch_key
+
+if TYPE_CHECKING:
+    from ..nodes.facets import KernelLaunch
 
 Extents = Sequence[int | None]  # None: set at launch
 Fault = tuple[str, str, str]

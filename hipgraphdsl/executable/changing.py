@@ -1,4 +1,4 @@
-"""Locking of an Executable's methods: one thread at a time changes it, several may read, write and wait.
+"""Locking of an Executable's methods: one thread at a time changes it, several may read, write and wait; none may in a fork.
 
 Each section is a plain `with` on a standard-library lock, because Ctrl-C may come between any two bytecodes: a Python
 `__enter__` could be interrupted after it has taken the lock, which would then never be released.
@@ -6,8 +6,10 @@ Each section is a plain `with` on a standard-library lock, because Ctrl-C may co
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
@@ -127,3 +129,23 @@ class Users:
         thread = threading.get_ident()
         while any(lock.locked() for other, lock in tuple(self._inside.items()) if other != thread):
             time.sleep(_ASK_S)
+
+
+living: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+"""Open Executables, which refuse calls in a fork."""
+left_running: Final[list[Any]] = []
+"""Executables with unfinished work, kept alive until the process ends because the device may still use their memory."""
+
+
+def _after_fork() -> None:
+    for executable in living:
+        executable._forked = True
+        executable._own.compiled.disable()
+        if executable._lock.acquire(blocking=False):
+            executable._lock.release()
+        else:  # the owner is a thread that does not exist in this process
+            executable._lock, executable._outermost = threading.RLock(), threading.Lock()
+        executable._users = Users()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -31,10 +31,9 @@ from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..waiting import Deadline, note, require_seconds
 from .call_path import call_path_of
-from .changing import Users, changing, using
+from .changing import Users, changing, left_running, living, using
 from .in_flight import stream_handle
 from .instance import Instance
-from .living import left_running, living
 from .memory import Memory
 from .state import Planned, plan_for
 from .stats import Stats

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..nodes.workflow import Workflow
-from .living import living
+from .changing import living
 
 Build = Callable[..., Any]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -76,3 +76,12 @@ class Binding:
                     break
                 at, found, _ = at.resolve(default)
         return used
+
+
+def bound(root: Any, workflow: Any, bind: Mapping[str, Any]) -> Any:
+    """Return what an array or parameter of a held workflow is bound to, or None; roots of other workflows are not bound."""
+    name = root.name
+    if name not in bind:
+        return None
+    own = workflow.arrays.get(name, workflow.parameters.get(name))
+    return bind[name] if own is root else None

@@ -25,7 +25,6 @@ from ..arrays import (
     UnboundValues,
     array_by_default,
 )
-from ..binding import bound
 from ..document.writer import data_of, written
 from ..draft import Draft
 from ..hazards import Reason
@@ -33,14 +32,15 @@ from ..kernels import Kernel, Module, Symbol
 from ..lazy import Entries
 from ..order import successors, topological_order
 from . import Node, UnboundCallback, all_kinds
-from .bindings import Binding
-from .facets import Asked
+from .bindings import Binding, bound
 from .fields import UNCHANGED
 from .values import Data
 
 if TYPE_CHECKING:
     import networkx as nx
     from typing_extensions import Self
+
+    from .facets import Asked
 
 MAX_DEPTH: Final = 64
 """How deep child graphs and bodies may be nested: passes that follow them recursively stay far from Python's limit."""

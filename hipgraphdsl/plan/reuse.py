@@ -12,18 +12,20 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import cache
 from itertools import count
 from operator import attrgetter, contains
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from ..arrays import AllocArray
 from ..nodes import Node
-from ..nodes.facets import KernelLaunch
 from ..nodes.workflow import Workflow
 from ..parts import ENABLED
 from ..target import Target
 from .options import Batch, PlanOptions
 from .steps import Plan
 from .suited import suits_copy_kernel
+
+if TYPE_CHECKING:
+    from ..nodes.facets import KernelLaunch
 
 _planned: WeakValueDictionary[Hashable, Plan] = WeakValueDictionary()
 """The last plan for each target, options, device and number of nodes, as long as somebody has it."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...arrays import Access, ArrayView, ExternalArray, MovingView, Parameter, terms_of
 from ...checks.levels import CheckedLevel
-from ...nodes.facets import KernelLaunch
 from .arithmetic import Base
 from .programs import Program, program_of
 from .threads import Witness, reach_of
+
+if TYPE_CHECKING:
+    from ...nodes.facets import KernelLaunch
 
 _MOST_STEPS = 20_000  # interpreter steps for all launches of a workflow; further launches are not analysed
 _MOST_THREADS = 1024  # per block
