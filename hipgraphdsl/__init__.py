@@ -54,8 +54,6 @@ from .nodes import (
     wait_value,
     write_value,
 )
-from .nodes.children import ChildGraphNode, ConditionalNode
-from .nodes.collective import CollectiveNode
 from .nodes.workflow import Workflow
 from .parts import Absent, module_of
 from .target import Target
@@ -67,6 +65,8 @@ if TYPE_CHECKING:
     from .executable.arena import Arena
     from .extensions import Part
     from .graph_pool import GraphMemory
+    from .nodes.children import ChildGraphNode, ConditionalNode
+    from .nodes.collective import CollectiveNode
     from .parts.family.families import Family
     from .parts.ranks.links import Link
     from .parts.ranks.ranked import RankExecutable
@@ -81,6 +81,8 @@ if TYPE_CHECKING:
 _LATER = {
     "Arena": "executable.arena",
     **dict.fromkeys(("Diagnostic", "Report"), "checks"),
+    **dict.fromkeys(("ChildGraphNode", "ConditionalNode"), "nodes.children"),
+    "CollectiveNode": "nodes.collective",
     "enable": "enabling",
     "Executable": "executable",
     "Family": "parts.family.families",
@@ -96,7 +98,7 @@ _LATER = {
     **dict.fromkeys(("Ranks", "ranks"), "parts.ranks.world"),
     "verify": "parts.verify",
 }
-"""Names that a program which only declares does not need, each with its module, which is imported at first access."""
+"""Names that most programs which only declare do not need, each with its module, which is imported at first access."""
 
 __version__ = "0.1.0"
 

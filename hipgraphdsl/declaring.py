@@ -52,8 +52,6 @@ from .nodes import (
     callable_name,
     is_node,
 )
-from .nodes.children import ChildGraphNode, ConditionalNode
-from .nodes.collective import CollectiveNode, Does, Fold
 from .nodes.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -62,6 +60,9 @@ if TYPE_CHECKING:
     import networkx as nx
     from numpy.typing import ArrayLike, DTypeLike
     from typing_extensions import Unpack
+
+    from .nodes.children import ChildGraphNode, ConditionalNode
+    from .nodes.collective import CollectiveNode, Does, Fold
 
 
 # Modules whose frames `caller` skips between the user's call and the node.
@@ -466,6 +467,8 @@ class Declaring:
         bind : mapping, optional
             From names of the child's arrays and parameters to this graph's arrays, views, parameters or values.
         """
+        from .nodes.children import ChildGraphNode
+
         return self._new(ChildGraphNode, getattr(graph, "name", "child"), options, workflow=graph, bind=bind)
 
     def signal_semaphore(self, semaphore: str | Semaphore, value: int = 1, **options: Unpack[NodeOptions]) -> SemaphoreSignalNode:
@@ -515,6 +518,8 @@ class Declaring:
             How many times ``"while"`` runs its body before it reads the condition again. Set it only if excess iterations do no
             harm; the number of iterations is a multiple of it, the same on all platforms.
         """
+        from .nodes.children import ConditionalNode
+
         return self._new(ConditionalNode, f"{mode}_{_root_name(condition)}", options,
             mode=mode, condition=condition, bodies=bodies, bind=bind, decide=decide, check_every=check_every,
         )  # fmt: skip
@@ -603,6 +608,8 @@ class Declaring:
     # -- how nodes are added -------------------------------------------------------------------------------------------
 
     def _collective(self, does: Does, targets: Any, sources: Any, options: NodeOptions, **fields: Any) -> CollectiveNode:
+        from .nodes.collective import CollectiveNode
+
         return self._new(CollectiveNode, does, options, does=does, targets=targets, sources=sources, **fields)
 
     def _call(self, kind: type[N], options: NodeOptions, fn: Callable[..., Any], **fields: Any) -> N:

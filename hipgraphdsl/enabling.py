@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .checks.catalogue import CATALOGUE, Entry
 from .extensions import Installed, named
-from .nodes import KINDS, Node, add_kind
+from .nodes import Node, add_kind, all_kinds
 from .parts import ENABLED
 
 
@@ -41,8 +41,8 @@ def _require_fit(there: Installed, codes: dict[str, Entry]) -> None:
             raise there.refused(
                 f"{kind!r} is to be a class of nodes of this kind, which derives from hipgraphdsl.Node (got {cls!r})"
             )
-        if KINDS.get(kind, cls) is not cls:
-            raise there.refused(f"class {KINDS[kind].__name__} is of kind {kind!r} already")
+        if (known := all_kinds().get(kind, cls)) is not cls:
+            raise there.refused(f"class {known.__name__} is of kind {kind!r} already")
     for code, entry in there.read().checks.items():
         if not isinstance(entry, Entry) or not callable(entry.check):
             raise there.refused(f"{code!r} is to be a hipgraphdsl.checks.Entry with a function as its check (got {entry!r})")

@@ -233,7 +233,7 @@ class Graph(Declaring):
             workflow, opened = self.workflow(), opened_runtime(runtime, device)
         if check and ranks is None:  # with ranks, each rank checks its own part
             require_sound(workflow, opened.target, device, backend)
-        with progress_bar(f"compile {self.name}", progress if rank == 0 else False, 3 + len(workflow.modules)) as advance:
+        with progress_bar(f"compile {workflow.name}", progress if rank == 0 else False, 3 + len(workflow.modules)) as advance:
             note = ""
             if isinstance(options.lanes, str) and options.lanes == "measure":
                 from .measuring import with_fastest_lanes

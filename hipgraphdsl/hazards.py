@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from .arrays import Access, Mode, Region
+from .nodes import Node
 
 
 class Reason(NamedTuple):
@@ -331,3 +332,66 @@ class HazardTracker(Generic[N]):
         for space, region, mode, _ in touched:
             if mode != "read":
                 space.write(node, region)
+
+
+def edges_cover(nodes: Sequence[Node], predecessors: Sequence[Sequence[int]]) -> bool:
+    """Return whether edges that accesses imply order each conflict of nodes in a topological order.
+
+    So it is in a graph whose edges were inferred. This is cheaper than a search for races, and sufficient: an edge for each
+    dependency on the last writer and the readers since orders all conflicting pairs.
+    """
+    covered = _parts_covered(nodes, predecessors)
+    if covered is not None:
+        return covered
+    tracker: HazardTracker[int] = HazardTracker()
+    for i, (node, sources) in enumerate(zip(nodes, predecessors)):
+        accesses = node.accesses
+        if accesses:
+            edges, pending = tracker.edges(tracker.touched(accesses))
+            if not edges.keys() <= {*sources}:
+                return False
+            near = near_before(predecessors, i)
+            tracker.record(i, pending, lambda readers: [reader for reader in readers if reader not in near])  # noqa: B023
+    return True
+
+
+def _parts_covered(nodes: Sequence[Node], predecessors: Sequence[Sequence[int]]) -> bool | None:
+    """Fast path of `edges_cover`, in half the time, if regions of one array are equal or disjoint; None otherwise."""
+    arrays: dict[Any, tuple[dict[Region, Record[int]], ByRegion[Record[int]]]] = {}
+    for i, node in enumerate(nodes):
+        accesses = node.accesses
+        if not accesses:
+            continue
+        sources = predecessors[i]
+        written: list[Record[int]] = []
+        before = sources if len(sources) < 16 else frozenset(sources)
+        for access in accesses:
+            view = access.view
+            root, region = view.root, access.region or view.region
+            parts = arrays.get(root)
+            if parts is None:
+                if root.hazard_key is not root:
+                    return None  # it may share memory with another array
+                parts = arrays[root] = {}, ByRegion()
+            exact, index = parts
+            part = exact.get(region)
+            if part is None:
+                if region.dims or (exact and index.meeting(region)):
+                    return None
+                part = exact[region] = Record(region, None, [])
+                index.add(part)
+            writer = part.writer
+            if writer is not None and writer != i and writer not in before:
+                return False
+            if access.mode == "read":
+                if len(part.readers) < part.many:
+                    part.readers.append(i)
+                else:
+                    part.add_reader(i, lambda readers: [*{*readers} - near_before(predecessors, i)])  # noqa: B023
+            elif part.readers and any(reader != i and reader not in before for reader in part.readers):
+                return False
+            else:
+                written.append(part)
+        for part in written:
+            part.writer, part.readers = i, []
+    return True

@@ -12,7 +12,7 @@ from hipgraphdsl.arrays import reads, updates, writes
 from hipgraphdsl.errors import RuntimeUnavailable
 from hipgraphdsl.graph import Graph
 from hipgraphdsl.kernels import Module
-from hipgraphdsl.nodes import KINDS, Event, wait_value, write_value
+from hipgraphdsl.nodes import Event, all_kinds, wait_value, write_value
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.data import SANITIZE
 
@@ -29,7 +29,7 @@ extern "C" __global__ void shift(float4* x, float4 by, Params p) { x[threadIdx.x
 """
 PARAMS = np.dtype([("a", "f4"), ("n", "i4")], align=True)
 
-OWN_KINDS = {kind: cls for kind, cls in KINDS.items() if cls.__module__.startswith("hipgraphdsl.")}
+OWN_KINDS = {kind: cls for kind, cls in all_kinds().items() if cls.__module__.startswith("hipgraphdsl.")}
 """Node classes by kind, without those that tests add as another package would."""
 
 _OF_PARTS = {".html": "pages", ".graphml": "formats", ".yaml": "formats", ".py": "formats", ".hip": "program"}

@@ -351,7 +351,7 @@ def checked_limits(
 
 def within(parameter: Parameter, value: Any, what: str) -> Any:
     """Return a value of a parameter; refuse one that is out of its bounds."""
-    if parameter.limits:
+    if parameter.min is not None or parameter.max is not None:
         least, most = parameter.bounds
         if not least <= value <= most:
             raise DeclarationError(f"{what} is from {least} to {most} (got {value})", array=parameter.name)

@@ -8,19 +8,21 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ..arrays import Access, ArrayView, Parameter, Region
 from ..errors import CallbackError, HipError, HipGraphError, node_error
 from ..nodes import ForeignFunction, UnboundCallback, same
-from ..nodes.facets import UserCall
 from ..runtimes.base import Runtime
 from .capturing import Kept, recording
 from .environment import Environment
 from .handles import EagerCall
 from .lent import Lent
+
+if TYPE_CHECKING:
+    from ..nodes.facets import UserCall
 
 # One C function serves all callbacks: the runtime passes it a token, which `_table` maps to a Python function. The table keeps
 # alive what a launch may still call; the C function lives as long as the process.
@@ -88,8 +90,8 @@ class HostCalls:
         self._lend = lend
         self._calls: dict[str, _Call] = {}
         """By the node's full name."""
-        self._stale: list[_Call] = []
-        """Replaced calls that launches in flight may still make."""
+        self.replaced: list[_Call] = []
+        """Calls that only launches issued before the replacement can make."""
         self._before: dict[str, _Call | None] = {}
         """Calls that the current change has replaced, by the node's full name; None for a node that had none."""
         self.failures: list[tuple[str, BaseException]] = []
@@ -137,7 +139,7 @@ class HostCalls:
         if name not in self._before:
             self._before[name] = known
         elif known is not None:
-            self._stale.append(known)
+            self.replaced.append(known)
         self._calls[name] = call
         return call
 
@@ -262,13 +264,13 @@ class HostCalls:
         """Commit a change: the calls that it replaced become stale."""
         if not self._before:
             return
-        self._stale += filter(None, self._before.values())
+        self.replaced += filter(None, self._before.values())
         self._before.clear()
 
     def undo(self) -> None:
         """Roll back a change: restore the calls that it replaced."""
         for name, known in self._before.items():
-            self._stale.append(self._calls.pop(name))
+            self.replaced.append(self._calls.pop(name))
             if known is not None:
                 self._calls[name] = known
         self._before.clear()
@@ -277,22 +279,18 @@ class HostCalls:
         """Return the calls that a launch now makes."""
         return tuple(self._calls.values())
 
-    def stale(self) -> tuple[_Call, ...]:
-        """Return the replaced calls, which only launches issued before the replacement can make."""
-        return tuple(self._stale)
-
     def forget(self, stale: Iterable[_Call]) -> None:
-        """Remove calls that `stale` returned; all launches issued before then must have finished."""
+        """Remove calls that were `replaced`; all launches issued before then must have finished."""
         gone = set(stale)
         for call in gone:
             _table.pop(call.token, None)
             call.args.clear()
-        self._stale = [call for call in self._stale if call not in gone]
+        self.replaced = [call for call in self.replaced if call not in gone]
 
     def close(self) -> None:
         """Remove all callbacks; no launch may be in flight."""
         self.keep()
-        self.forget((*self._stale, *self._calls.values()))
+        self.forget((*self.replaced, *self._calls.values()))
         self._calls.clear()
         self._recorded.clear()
         self.taken = None

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import HipError
 from ..kernels import ArgumentPacker
-from ..nodes.facets import KernelLaunch
 from ..runtimes.base import GraphSteps, Runtime
 from .capturing import captured
 from .marks import Marking, Marks
@@ -18,6 +17,7 @@ from .program import GraphProgram
 from .resolve import resolve
 
 if TYPE_CHECKING:
+    from ..nodes.facets import KernelLaunch
     from ..plan.merged import MergedLaunch
 
 UNJOINED: Final = "join every stream that the function forks: record an event on it and let the stream wait"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
@@ -15,12 +15,14 @@ from ..errors import DeclarationError, UpdateError, node_error
 from ..kernels import ArgumentPacker, Kernel, Module, Signature, Symbol
 from ..kernels.module import KernelHandle
 from ..nodes import Event, Semaphore
-from ..nodes.facets import KernelLaunch, UserCall
 from ..parts import find
 from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..runtimes.data import SANITIZE, CodeObject, LaunchCall, MemcpyKind
 from ..waiting import Deadline
+
+if TYPE_CHECKING:
+    from ..nodes.facets import KernelLaunch, UserCall
 
 _log = logging.getLogger("hipgraphdsl")
 
@@ -97,7 +99,10 @@ class SharedHandles:
         """Names of the kernels compiled so far, by module."""
         self._handles: list[tuple[int, int]] = []
         """Device and handle of each loaded module."""
-        self._functions: dict[tuple[Kernel, int], tuple[int, ArgumentPacker]] = {}
+        self._functions: dict[tuple[int, int], tuple[int, ArgumentPacker]] = {}
+        """By the identity of a kernel, whose hash costs more, and the device."""
+        self._kernels: dict[int, Kernel] = {}
+        """Those kernels by identity, which keeps them alive."""
         self._entries: dict[tuple[Generated, int, int], int] = {}
         """Entry points that the package generates by how, capacity and device; 0 where the compiler refused one."""
         self._early = find("merge") if runtime.target.programmatic_launch else None
@@ -165,7 +170,7 @@ class SharedHandles:
 
     def function(self, kernel: Kernel, node: KernelLaunch, device: int, prefix: str = "") -> tuple[int, ArgumentPacker]:
         """Return the function handle of a kernel on a device and its argument packer; errors name the node with `prefix`."""
-        found = self._functions.get((kernel, device))
+        found = self._functions.get((id(kernel), device))
         if found is None and kernel.module.handle is not None:
             return self._foreign(kernel, kernel.module.handle, node.signature, prefix + node.name)
         return found or self._function(kernel, node.signature, device)
@@ -180,7 +185,7 @@ class SharedHandles:
             self.waiting.add(function)
         found = (function, ArgumentPacker(signature))
         if kernel.signature is not None:  # without one, dtypes of arguments may differ between nodes
-            self._functions[kernel, device] = found
+            self._functions[id(kernel), device], self._kernels[id(kernel)] = found, kernel
         return found
 
     def entry(self, how: Generated, capacity: int, capacities: Callable[[], Sequence[int]], device: int) -> int:
@@ -278,7 +283,7 @@ class SharedHandles:
             self.load({BUILT_IN: (list(BUILT_IN.kernels), [])})
         kernel = BUILT_IN[name]
         assert kernel.signature is not None
-        return self._functions.get((kernel, device)) or self._function(kernel, kernel.signature, device)
+        return self._functions.get((id(kernel), device)) or self._function(kernel, kernel.signature, device)
 
     def event(self, event: Event) -> int:
         """Return the handle of an event; all belong to the device that the graph was compiled for."""
@@ -303,7 +308,7 @@ class SharedHandles:
 
     def kernels(self) -> dict[int, Kernel]:
         """Return the kernels looked up so far, by function handle."""
-        return {function: kernel for (kernel, _), (function, _) in self._functions.items()}
+        return {function: self._kernels[kernel] for (kernel, _), (function, _) in self._functions.items()}
 
     def event_named(self, name: str) -> int | None:
         """Return the handle of an event by its name, if a node of the Executable uses it."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..plan.steps import Plan, Step
 from ..runtimes.base import Runtime
 from ..runtimes.data import CaptureStatus
-from .launch_calls import LaunchCalls
+
+if TYPE_CHECKING:
+    from .launch_calls import LaunchCalls
 
 _STEPS_AT_ONCE: Final = 256  # steps that a launch issues before it asks again whether their stream takes more
 

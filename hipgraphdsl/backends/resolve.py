@@ -36,7 +36,6 @@ from ..nodes import (
     element_bytes,
     require_clusters,
 )
-from ..nodes.children import ChildGraphNode, ConditionalNode
 from ..plan.steps import Step
 from ..runtimes.data import LAUNCH_ATTRIBUTES, ConditionalMode, Dim3, MemcpyKind, MemOp
 from . import operations as op
@@ -94,11 +93,11 @@ def resolve(step: Step, scope: Environment, device: int) -> op.Operation:
             return op.WriteAndWait(
                 tuple(MemOp(o.op, scope.address(o.view), o.value, o.view.dtype.itemsize, o.condition) for o in node.ops)
             )
-        case ChildGraphNode():
+        case _ if node.is_child:
             return _held(step, scope)[0]
-        case ConditionalNode():
-            mode, condition = ConditionalMode[node.mode.upper()], scope.address(node.condition)
-            return op.RunConditional(mode, condition, _held(step, scope), node.check_every)
+        case _ if (branch := node.branch) is not None:
+            mode, condition = ConditionalMode[branch.mode.upper()], scope.address(branch.condition)
+            return op.RunConditional(mode, condition, _held(step, scope), branch.check_every)
         case _:  # a kind of another package; a test holds that all kinds of this one stand above
             made: op.Operation = node.operation(scope, device)
             return made

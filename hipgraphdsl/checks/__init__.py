@@ -8,22 +8,21 @@ HG7xx performance advice, HG8xx known defects of platforms.
 from __future__ import annotations
 
 from contextlib import suppress
+from types import ModuleType
 
 from ..collecting import collector_paused
 from ..errors import CheckError, DeclarationError
+from ..hazards import edges_cover
 from ..nodes.workflow import Workflow
 from ..parts import ENABLED, find
 from ..placement import devices_of
 from ..target import Target
-from .advice import check_redundant_edges, check_reuse, check_shape
 from .catalogue import CATALOGUE, Entry
+from .data import check_copies, check_standing, check_unwritten
 from .levels import CheckedLevel, levels_of
-from .lifetimes import check_copies, check_data, check_lifetimes
-from .limits import check_capture, check_limits
-from .races import check_events, check_races, edges_cover_accesses
+from .limits import check_limits
 from .report import Diagnostic, Report
-from .standing import check_standing
-from .structure import check_cycle, check_ignores, check_use
+from .structure import check_cycle
 
 __all__ = ["CATALOGUE", "OF_GRAPHS", "CheckedLevel", "Diagnostic", "Entry", "Report", "check_workflow", "require_sound"]
 
@@ -49,51 +48,73 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
     `device` is the device of nodes and arrays that name none. With `errors_only`, checks that find no errors are left out: the
     report has all errors, and of warnings and infos those that the other checks find too.
     """
-    everything = not errors_only
     bounds = find("bounds")
     check_kernels = None if bounds is None else bounds.checker(errors_only=errors_only)
     several = len(devices_of(workflow, device)) > 1
-    of_others = [
-        entry.check
-        for part in ENABLED.values()
-        for entry in part.checks.values()
-        if entry.check is not None and (everything or entry.severity == "error")
-    ]
+    of_others = [entry for part in ENABLED.values() for entry in part.checks.values()] if ENABLED else []
     scopes = levels_of(workflow)
     for scope in scopes:
-        if everything:
-            check_ignores(scope)
-            check_use(scope)
         check_copies(scope)
         check_standing(scope)
         check_limits(scope, target)
         if check_kernels is not None:
             check_kernels(scope)
-        if everything:
-            check_capture(scope, target)
         if several:
             from .devices import check_devices
 
             check_devices(scope, device)
-        if check_cycle(scope):
-            continue  # the following checks need a topological order
-        if not (scope.workflow.infer and not scope.aliased and edges_cover_accesses(scope.workflow)):
-            check_races(scope)
-        if everything:
-            if bounds is not None:
-                bounds.check_hidden(scope)
-            check_events(scope)
-        check_lifetimes(scope)
-        if everything:
-            check_data(scope)
-            check_redundant_edges(scope)
-            check_reuse(scope)
-            check_shape(scope, target)
-            if target is not None:
-                from .platform import check_defects
-
-                check_defects(scope, target)
-        for check in of_others:
-            check(scope)
+        ordered = not check_cycle(scope)  # as many checks need it
+        if ordered:
+            _check_order(scope)
+        if not errors_only:
+            _check_rest(scope, target, bounds, ordered=ordered)
+        for entry in of_others if ordered else ():
+            if entry.check is not None and (entry.severity == "error" or not errors_only):
+                entry.check(scope)
     name = None if target is None else target.name
     return Report(workflow.name, name, tuple(scopes[0].diagnostics), tuple(scopes[0].ignored))
+
+
+def _check_order(scope: CheckedLevel) -> None:
+    """Report races, and uses of allocated memory that are not between alloc and free."""
+    workflow = scope.workflow
+    inferred = workflow.infer and not scope.aliased and workflow.order == tuple(range(len(workflow.nodes)))
+    if not (inferred and edges_cover(workflow.nodes, workflow.predecessors)):
+        from .races import check_races
+
+        check_races(scope)
+    if scope.allocates:
+        from .lifetimes import check_lifetimes
+
+        check_lifetimes(scope)
+
+
+def _check_rest(scope: CheckedLevel, target: Target | None, bounds: ModuleType | None, *, ordered: bool) -> None:
+    """Report what is no error; some checks need a topological order."""
+    from .advice import check_redundant_edges, check_reuse, check_shape
+    from .capture import check_capture
+    from .structure import check_ignores, check_use
+
+    check_ignores(scope)
+    check_use(scope)
+    check_capture(scope, target)
+    if not ordered:
+        return
+    if bounds is not None:
+        bounds.check_hidden(scope)
+    if scope.having("recorded", "awaited"):
+        from .events import check_events
+
+        check_events(scope)
+    if scope.allocates:
+        from .lifetimes import check_contents
+
+        check_contents(scope)
+    check_unwritten(scope)
+    check_redundant_edges(scope)
+    check_reuse(scope)
+    check_shape(scope, target)
+    if target is not None:
+        from .platform import check_defects
+
+        check_defects(scope, target)

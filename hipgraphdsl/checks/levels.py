@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..arrays import Access, Expression, ExternalArray, Parameter, Region
+from ..arrays import Access, AllocArray, Expression, ExternalArray, Parameter, Region
 from ..nodes import Node
-from ..nodes.facets import Asked, KernelLaunch
 from ..nodes.workflow import Level, Workflow
 from ..printed import counted
 from .catalogue import CATALOGUE, Severity
-from .reach import Reach
 from .report import Diagnostic
+
+if TYPE_CHECKING:
+    from ..nodes.facets import Asked, KernelLaunch
+    from .reach import Reach
 
 Place = tuple[Any, int]
 
@@ -72,7 +74,15 @@ class CheckedLevel(Level):
     @cached_property
     def reach(self) -> Reach:
         """Which of its nodes its edges order; it has no cycle."""
+        from .reach import Reach  # only searches need it
+
         return Reach(self.workflow)
+
+    @property
+    def allocates(self) -> bool:
+        """Whether its nodes allocate or free memory, or it declares arrays for them."""
+        arrays = self.workflow.arrays.values()
+        return AllocArray in map(type, arrays) or bool(_saying(self.workflow.kinds, ("made", "freed")))
 
     @cached_property
     def aliased(self) -> bool:
@@ -165,7 +175,7 @@ def levels_of(workflow: Workflow) -> list[CheckedLevel]:
     found: dict[Any, CheckedLevel] = {id(workflow): top}
     waiting = [top]
     for scope in waiting:
-        for _, node in scope.having("held"):
+        for node in scope.workflow.holding:
             for child in () if node.derives else scope.inner(node):
                 signature = _signature(child)
                 known = found.setdefault(signature, child)

@@ -1,4 +1,4 @@
-"""Lifetimes of memory allocated in the graph (HG3xx) and contents of arrays (HG4xx)."""
+"""Memory that the graph allocates: its lifetime (HG3xx) and its contents (HG401 to HG403)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations, product
 
-from ..arrays import Access, AllocArray, ArrayView, DeviceArray, Region
+from ..arrays import Access, AllocArray, Region
 from ..nodes import Node
+from .data import exposed
 from .levels import CheckedLevel
 
 _MOST = 20  # maximum number of findings of one code about one array; the rest is counted
@@ -105,10 +106,7 @@ class _Life:
 def check_lifetimes(scope: CheckedLevel) -> None:
     """Report uses that are not between alloc and free, and allocs and frees that do not pair."""
     workflow = scope.workflow
-    allocated = [array for array in workflow.arrays.values() if isinstance(array, AllocArray)]
-    if not allocated and not scope.having("freed"):
-        return
-    lives = {array: _Life(scope, array) for array in allocated}
+    lives = {array: _Life(scope, array) for array in workflow.arrays.values() if isinstance(array, AllocArray)}
 
     def life(array: AllocArray) -> _Life:
         return lives.setdefault(array, _Life(scope, array))
@@ -172,16 +170,12 @@ class _Contents:
     told: bool = False
 
 
-def check_data(scope: CheckedLevel) -> None:
-    """Report reads of memory that nothing has written, and writes that nothing reads."""
+def check_contents(scope: CheckedLevel) -> None:
+    """Report reads of allocated memory that nothing has written, and writes that nothing reads."""
     nodes = scope.workflow.nodes
-    untouched = {array for array in scope.workflow.arrays.values() if type(array) is DeviceArray}
-    allocates = bool(scope.having("made", "freed")) or any(type(array) is AllocArray for array in scope.workflow.arrays.values())
     makers: dict[AllocArray, Node] = {}
     contents: defaultdict[AllocArray, _Contents] = defaultdict(_Contents)
     for i in scope.workflow.order:
-        if not untouched and not allocates:
-            break
         node = nodes[i]
         if node.freed is not None:
             continue
@@ -198,10 +192,6 @@ def check_data(scope: CheckedLevel) -> None:
                 if access.mode != "read":
                     contents[root].writers.append(node)
                     writes.append((contents[root], access.bytes))
-            elif root in untouched:
-                untouched.remove(root)
-                if root.initial is None and access.mode == "read" and _exposed(node, access):
-                    _report_unwritten(scope, node, root)
         for held, region in writes:  # record them only after all reads of the node are checked
             if held.written is not None:
                 held.written.add(region.start, region.stop)
@@ -231,7 +221,7 @@ def check_data(scope: CheckedLevel) -> None:
 def _check_read(scope: CheckedLevel, node: Node, access: Access, held: _Contents) -> None:
     """Report the first read of bytes that nothing has written since the array was allocated."""
     held.read = True
-    if held.written is None or held.told or not _exposed(node, access):
+    if held.written is None or held.told or not exposed(node, access):
         return
     start, stop = held.written.missing(access.bytes)
     if stop:
@@ -244,53 +234,4 @@ def _check_read(scope: CheckedLevel, node: Node, access: Access, held: _Contents
             node,
             arrays=[name],
             hint=f"write it before, for example memset({name}, 0)",
-        )
-
-
-def _report_unwritten(scope: CheckedLevel, node: Node, array: DeviceArray) -> None:
-    """Report an array that is read first and has no initial values, unless the child graph binds it to another array."""
-    if array.name not in scope.bind:
-        scope.found(
-            "HG404",
-            f"{scope.name(node)!r} reads {array.name!r}, which has no initial values and is not written before",
-            node,
-            arrays=[array.name],
-            hint=f"it is zero at the first launch; write({array.name!r}, values) before it, or give initial values",
-        )
-
-
-def _exposed(node: Node, access: Access) -> bool:
-    """Return whether the node definitely reads values that were there before it.
-
-    An update that is only inferred (`T*` of a kernel, an array in `args` of a callback) may be a plain write, and a
-    child graph may write before it reads.
-    """
-    if node.derives or node.held:
-        return access.mode == "read" and not any(a.mode != "read" and a.view.root is access.view.root for a in node.accesses)
-    if access.mode == "read":
-        return True
-    return node.launched is not None and any(arg is access for arg in node.launched.args)
-
-
-def check_copies(scope: CheckedLevel) -> None:
-    """Report copies whose source and destination overlap."""
-    for _, node in scope.having("copied"):
-        for dst, src in node.copied:
-            if dst.root is src.root or scope.place(dst.root)[0] == scope.place(src.root)[0]:
-                _check_copy(scope, node, dst, src)
-
-
-def _check_copy(scope: CheckedLevel, node: Node, dst: ArrayView, src: ArrayView) -> None:
-    """Report a copy within one address space whose source and destination overlap."""
-    (_, to), (_, origin) = scope.placed(Access(dst, "write")), scope.placed(Access(src, "read"))
-    if to.overlaps(origin):
-        _, offset = scope.place(dst.root)
-        start, stop = max(to.start, origin.start), min(to.stop, origin.stop)
-        common = Region(start, stop, stop - start).shifted(-offset)
-        scope.found(
-            "HG405",
-            f"{scope.name(node)!r} copies {src.name!r} to {dst.name!r}, and both hold {dst.root.name!r} {common}",
-            node,
-            arrays=[dst.root.name, src.root.name],
-            hint="copy through another array, or let a kernel move the values",
         )

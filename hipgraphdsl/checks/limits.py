@@ -1,18 +1,18 @@
-"""Limits of devices for launches (HG5xx), and of stream capture (HG6xx)."""
+"""Limits of devices for launches (HG5xx)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..arrays import Array, HostArray
 from ..deciding import refused_inside
-from ..kernels import Module
 from ..nodes import Node
-from ..nodes.facets import KernelLaunch
 from ..target import Target
 from .levels import CheckedLevel, launch_key
+
+if TYPE_CHECKING:
+    from ..nodes.facets import KernelLaunch
 
 Extents = Sequence[int | None]  # None: set at launch
 Fault = tuple[str, str, str]
@@ -27,44 +27,52 @@ _RESIDENT_BLOCKS = 32
 
 def check_limits(scope: CheckedLevel, target: Target | None) -> None:
     """Report launches that the target, or without one every device, refuses. Extents that are set at launch are not checked."""
-    judged = {key: [*launch_faults(launch, target, scope.value)] for key, launch in scope.launches.items()}
-    clustered = target is not None and not target.clusters and any(launch.cluster for launch in scope.launches.values())
-    for _, node in scope.having("branch", *["launched"] * (clustered or any(judged.values()))):
-        launch, branch = node.launched, node.branch
-        if launch is not None:
-            faults = judged[launch_key(launch)]
-            if launch.cluster is not None and target is not None and not target.clusters:
-                scope.found(
-                    "HG509",
-                    f"{scope.name(node)!r} asks for clusters of {_text(list(launch.cluster))} blocks, which {target.name} does"
-                    " not have: it is launched without them",
-                    node,
-                    hint="leave cluster= out where the kernel does not rely on it, or run on NVIDIA from sm_90",
-                )
-            for code, message, hint in faults:
+    judged: dict[Any, list[Fault]] = {}
+    for key, launch in scope.launches.items():
+        faults = [*launch_faults(launch, target, scope.value)]
+        if launch.cluster is not None and target is not None and not target.clusters:
+            faults.insert(0, _without_clusters(launch.cluster, target))
+        if faults:
+            judged[key] = faults
+    for _, node in scope.having("launched") if judged else ():
+        if (launched := node.launched) is not None:
+            for code, message, hint in judged.get(launch_key(launched), ()):
                 scope.found(code, f"{scope.name(node)!r}: {message}", node, hint=hint)
-        elif branch is not None and branch.decide == "device":
-            if target is not None and not target.conditional_nodes:
-                scope.found(
-                    "HG507",
-                    f"{scope.name(node)!r} is a conditional node ({branch.mode}) for the device to decide, and HIP has none",
-                    node,
-                    hint="leave decide= out: the host then reads the condition",
-                )
-            for body in scope.inner(node):
-                for inner, refused, why in refused_inside(body):
-                    inner.found(
-                        "HG508",
-                        f"{inner.name(refused)!r} {why}, which a body that the device decides on cannot hold",
-                        refused,
-                        hint=f"leave decide='device' of {scope.name(node)!r} out: the host then reads the condition",
-                    )
+    for _, node in scope.having("branch"):
+        if (branch := node.branch) is not None and branch.decide == "device":
+            _check_branch(scope, node, branch.mode, target)
+
+
+def _without_clusters(cluster: Extents, target: Target) -> Fault:
+    message = f"it asks for clusters of {_text(cluster)} blocks, which {target.name} does not have: it is launched without them"
+    return "HG509", message, "leave cluster= out where the kernel does not rely on it, or run on NVIDIA from sm_90"
+
+
+def _check_branch(scope: CheckedLevel, node: Node, mode: str, target: Target | None) -> None:
+    """Report a conditional node for the device to decide that the target does not have, or whose bodies it cannot hold."""
+    if target is not None and not target.conditional_nodes:
+        scope.found(
+            "HG507",
+            f"{scope.name(node)!r} is a conditional node ({mode}) for the device to decide, and HIP has none",
+            node,
+            hint="leave decide= out: the host then reads the condition",
+        )
+    for body in scope.inner(node):
+        for inner, refused, why in refused_inside(body):
+            inner.found(
+                "HG508",
+                f"{inner.name(refused)!r} {why}, which a body that the device decides on cannot hold",
+                refused,
+                hint=f"leave decide='device' of {scope.name(node)!r} out: the host then reads the condition",
+            )
 
 
 def launch_faults(node: KernelLaunch, target: Target | None, value: Callable[[Any], int | None]) -> Iterator[Fault]:
     """Yield code, message and hint of each limit that a launch exceeds; `value` returns an extent of grid or block."""
-    extents = [axis if type(axis) is int else value(axis) for axis in (*node.block, *node.grid)]
-    block, grid = extents[:3], extents[3:]
+    block: Extents = node.block
+    grid: Extents = node.grid
+    if {*map(type, block), *map(type, grid)} != {int}:
+        block, grid = [*map(value, block)], [*map(value, grid)]
     threads = None if None in block else math.prod(block)  # type: ignore[arg-type]  # there is no None then
     yield from _block_faults(node, block, threads, target)
     yield from _grid_faults(grid, block, target)
@@ -164,57 +172,3 @@ def _shared_memory_faults(node: KernelLaunch, target: Target | None) -> Iterator
 
 def _text(extents: Extents) -> str:
     return " x ".join("?" if e is None else str(e) for e in extents)
-
-
-def check_capture(scope: CheckedLevel, target: Target | None) -> None:
-    """Report nodes that stream capture refuses or supports only partly, and nodes with unknown accesses or variables."""
-    unread: dict[tuple[Module, str], list[Node]] = {}
-    calling = any(kind.calls == "capture" for kind in scope.workflow.kinds)
-    launching = any(launch.kernel.unread or launch.kernel.module.handle for launch in scope.launches.values())
-    asked = scope.workflow.nodes if calling else [node for _, node in scope.having("copied", *["launched"] * launching)]
-    for node in asked:
-        launch = node.launched
-        if node.copied and (target is None or not target.on_host):
-            _check_pageable(scope, node)
-        if node.calls == "capture" and not node.accesses:
-            scope.found(
-                "HG602",
-                f"captured node {scope.name(node)!r} names no array that it reads or writes, so only declared edges order it",
-                node,
-                hint="give args=, or reads=[...] and writes=[...]",
-            )
-        elif launch is not None:
-            if launch.kernel.unread:
-                unread.setdefault((launch.kernel.module, launch.kernel.unread), []).append(node)
-            elif launch.kernel.module.handle is not None and not node.accesses:
-                scope.found(
-                    "HG604",
-                    f"{scope.name(node)!r} launches {launch.kernel.name!r}, of which only a handle is known: what it reads and"
-                    " writes is not checked",
-                    node,
-                    hint="wrap its arguments in hg.reads, hg.writes or hg.updates",
-                )
-
-    for (module, why), nodes in unread.items():
-        scope.found(
-            "HG605",
-            f"{scope.name(nodes[0])!r} counts as using every variable of module {module.name!r}, because {why}; kernels of the"
-            " module are ordered by that",
-            *nodes,
-            hint="add the folder with options=['-I/folder'], or write the names out",
-        )
-
-
-def _check_pageable(scope: CheckedLevel, node: Node) -> None:
-    sides = [side for dst, src in node.copied for side in ((src, dst, "from"), (dst, src, "to"))]
-    for view, other, verb in sides:
-        root, facing = (scope.resolve(v.root)[1] for v in (view, other))
-        if isinstance(root, HostArray) and not root.pinned and not (isinstance(facing, Array) and facing.on_host):
-            scope.found(
-                "HG601",
-                f"{scope.name(node)!r} copies {verb} {root.name!r}, which is pageable: the copy waits for a staging buffer and"
-                " does not overlap with other work",
-                node,
-                arrays=[root.name],
-                hint=f"declare {root.name!r} with pinned=True",
-            )

@@ -69,7 +69,7 @@ def _is_on_host(view: ArrayView) -> bool:
 
 def _updated(scope: CheckedLevel) -> list[Node]:
     """Return the kernel nodes that are updated when a launch changes a parameter."""
-    return [node for node in scope.workflow.nodes if node.launched and any(True for _ in scope.parameters_of(node))]
+    return [node for node in scope.workflow.nodes if node.launched and scope.parameters_of(node)]
 
 
 def _elsewhere(scope: CheckedLevel) -> list[Node]:

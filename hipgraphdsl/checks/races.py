@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..arrays import Access, Region
-from ..hazards import ByRegion, HazardTracker, Held, Record, near_before
+from ..hazards import ByRegion, Held
 from ..nodes import Node
-from ..nodes.workflow import Workflow
 from .levels import CheckedLevel
 
 Touch = tuple[str, Any, Region]
@@ -84,73 +83,6 @@ def racing_pairs(
                     entry.writers |= bit
         left_out.update({key: more[key] for key in spaces if more[key]})
     return list(pairs), left_out
-
-
-def edges_cover_accesses(workflow: Workflow) -> bool:
-    """Return whether each conflict is ordered by edges that accesses imply, as in a graph whose edges were inferred.
-
-    This is cheaper than a search for races, and sufficient: an edge for each dependency on the last writer and the readers since
-    orders all conflicting pairs.
-    """
-    if workflow.order != tuple(range(len(workflow.nodes))):
-        return False
-    covered = _parts_covered(workflow)
-    if covered is not None:
-        return covered
-    tracker: HazardTracker[int] = HazardTracker()
-    predecessors = workflow.predecessors
-    for i, (node, sources) in enumerate(zip(workflow.nodes, predecessors)):
-        accesses = node.accesses
-        if accesses:
-            edges, pending = tracker.edges(tracker.touched(accesses))
-            if not edges.keys() <= {*sources}:
-                return False
-            near = near_before(predecessors, i)
-            tracker.record(i, pending, lambda readers: [reader for reader in readers if reader not in near])  # noqa: B023
-    return True
-
-
-def _parts_covered(workflow: Workflow) -> bool | None:
-    """Fast path of `edges_cover_accesses`, in half the time, if regions of one array are equal or disjoint; None otherwise."""
-    arrays: dict[Any, tuple[dict[Region, Record[int]], ByRegion[Record[int]]]] = {}
-    predecessors = workflow.predecessors
-    for i, node in enumerate(workflow.nodes):
-        accesses = node.accesses
-        if not accesses:
-            continue
-        sources = predecessors[i]
-        written: list[Record[int]] = []
-        before = sources if len(sources) < 16 else frozenset(sources)
-        for access in accesses:
-            view = access.view
-            root, region = view.root, access.region or view.region
-            parts = arrays.get(root)
-            if parts is None:
-                if root.hazard_key is not root:
-                    return None  # it may share memory with another array
-                parts = arrays[root] = {}, ByRegion()
-            exact, index = parts
-            part = exact.get(region)
-            if part is None:
-                if region.dims or index.meeting(region):
-                    return None
-                part = exact[region] = Record(region, None, [])
-                index.add(part)
-            writer = part.writer
-            if writer is not None and writer != i and writer not in before:
-                return False
-            if access.mode == "read":
-                if len(part.readers) < part.many:
-                    part.readers.append(i)
-                else:
-                    part.add_reader(i, lambda readers: [*{*readers} - near_before(predecessors, i)])  # noqa: B023
-            elif part.readers and any(reader != i and reader not in before for reader in part.readers):
-                return False
-            else:
-                written.append(part)
-        for part in written:
-            part.writer, part.readers = i, []
-    return True
 
 
 def check_races(scope: CheckedLevel) -> None:
@@ -243,47 +175,3 @@ def _space_name(scope: CheckedLevel, key: Any) -> str:
         if scope.place(root)[0] == key:
             return root.name
     return str(getattr(key, "name", key))
-
-
-def check_events(scope: CheckedLevel) -> None:
-    """Report waits for events that no node records before them, and records without predecessors and successors."""
-    workflow = scope.workflow
-    records: dict[str, list[int]] = {}
-    waits = []
-    for i, node in scope.having("recorded", "awaited"):
-        if node.recorded is not None:
-            records.setdefault(node.recorded.name, []).append(i)
-        elif node.awaited is not None and not node.awaited.shared:
-            waits.append((i, node))
-    followed = {p for predecessors in workflow.predecessors for p in predecessors} if records else set()
-    for i in (i for recorded in records.values() for i in recorded if len(workflow.nodes) > 1):
-        if not workflow.predecessors[i] and i not in followed:
-            node = workflow.nodes[i]
-            scope.found(
-                "HG206",
-                f"{scope.name(node)!r} is ordered before or after no other node, so it records its event at any time",
-                node,
-                hint="give the record after=[...] what it marks the end of, or the first node that it times after=[the record]",
-            )
-    position = {i: p for p, i in enumerate(workflow.order)} if waits else {}
-    for i, node in waits:
-        event = node.awaited.name
-        recorded = records.get(event)
-        if recorded is None:
-            scope.found(
-                "HG204",
-                f"{scope.name(node)!r} waits for event {event!r}, which no node of graph {workflow.name!r} records",
-                node,
-                arrays=[event],
-                hint=f"record({event!r}) before it, or use hg.Event({event!r}, shared=True) for one that another graph records",
-            )
-        elif min(recorded) > i and not any(position[r] < position[i] for r in recorded):
-            later = workflow.nodes[min(recorded)]
-            scope.found(
-                "HG205",
-                f"{scope.name(node)!r} waits for event {event!r}, which {scope.name(later)!r} records only after it",
-                node,
-                later,
-                arrays=[event],
-                hint="declare the record before the wait",
-            )

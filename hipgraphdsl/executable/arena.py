@@ -211,8 +211,11 @@ class Arena:
 
     # -- order ---------------------------------------------------------------------------------------------------------
 
-    def launch(self, own: Any, launch: Callable[[int], None], stream: int) -> None:
-        """Enqueue a launch after everything that Executables of the arena have launched, on a stream of anybody."""
+    def launch(self, own: Any, launch: Callable[[int], None], stream: int, *, by_calls: bool = False) -> None:
+        """Enqueue a launch after everything that Executables of the arena have launched, on a stream of anybody.
+
+        `by_calls` says that it takes several calls on the stream, though launches of this Executable do not.
+        """
         me, name, waited = threading.get_ident(), own.state.workflow.name, own.shared.deadline
         if self._holder[0] == me:
             raise DeclarationError(
@@ -228,6 +231,9 @@ class Arena:
                 said = f"launch: another thread launches graph {self._holder[1]!r}, which shares an arena with graph {name!r}"
                 raise WaitTimeout(said + unfinished_text(names), names)
             self._holder = me, name
+            if by_calls or stream != self.stream:
+                with self._lock:
+                    self._order_by_calls()
             self._launch_here(own, launch, stream)
         finally:
             if True in held:
@@ -238,8 +244,6 @@ class Arena:
         if stream == self.stream:
             launch(stream)
             return
-        with self._lock:
-            self._order_by_calls()
         home, follow = own.home, own.in_flight.follow
         device = home.runtime.stream_get_device(stream) if home.several else home.device
         follow(stream, self.stream, home.device)

@@ -165,10 +165,9 @@ class Changes:
         new, old = step.node.launched, before.launched
         if new is None or old is None or launch_key(new) == launch_key(old):
             return
-        faults = [fault for fault in launch_faults(new, self._target, _fixed_extent) if fault[0] not in (new.ignore or ())]
-        known = {code for code, _, _ in launch_faults(old, self._target, _fixed_extent)} if faults else ()
-        for code, message, hint in faults:
-            if code not in known:
+        for code, message, hint in launch_faults(new, self._target, _fixed_extent):
+            known = (before for before, _, _ in launch_faults(old, self._target, _fixed_extent))
+            if code not in (new.ignore or ()) and code not in known:
                 raise node_error(step.name, f"{message} ({code}); {hint}")
 
     def _packs_otherwise(self, state: State, changes: Mapping[int, Step], children: Sequence[Node]) -> bool:

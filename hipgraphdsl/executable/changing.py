@@ -1,4 +1,4 @@
-"""Locking of an Executable's methods: one thread at a time changes it, several may read, write and wait.
+"""Locking of an Executable's methods: one thread at a time changes it, several may read, write and wait; none may in a fork.
 
 Each section is a plain `with` on a standard-library lock, because Ctrl-C may come between any two bytecodes: a Python
 `__enter__` could be interrupted after it has taken the lock, which would then never be released.
@@ -6,8 +6,10 @@ Each section is a plain `with` on a standard-library lock, because Ctrl-C may co
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
@@ -34,7 +36,8 @@ def changing(action: str, *, when_closed: bool = False, limited: int | None = No
     def section(method: Method[P, T]) -> Method[P, T]:
         @wraps(method)
         def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            _require_outside(self, action)
+            if running or self._own.hosts.inside:  # before taking a lock whose owner may wait for the calling function
+                self._own.hosts.refuse_inside(action, self.workflow.name)
             if limited is not None:
                 given: Any = args[limited] if len(args) > limited else kwargs.get("timeout_s")
                 if given is not None and type(given) is not _Left:
@@ -91,7 +94,8 @@ def using(action: str) -> Callable[[Method[P, T]], Method[P, T]]:
     def section(method: Method[P, T]) -> Method[P, T]:
         @wraps(method)
         def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            _require_outside(self, action)
+            if running or self._own.hosts.inside:  # before taking a lock whose owner may wait for the calling function
+                self._own.hosts.refuse_inside(action, self.workflow.name)
             mine = self._users.mine()
             if mine.locked():  # by an outer call in this thread
                 return method(self, *args, **kwargs)
@@ -106,13 +110,6 @@ def using(action: str) -> Callable[[Method[P, T]], Method[P, T]]:
         return call
 
     return section
-
-
-def _require_outside(executable: Any, action: str) -> None:
-    """Refuse calls from host callbacks and eager functions, before taking a lock whose owner may wait for that function."""
-    hosts = executable._own.hosts
-    if running or hosts.inside:
-        hosts.refuse_inside(action, executable.workflow.name)
 
 
 class Users:
@@ -132,3 +129,23 @@ class Users:
         thread = threading.get_ident()
         while any(lock.locked() for other, lock in tuple(self._inside.items()) if other != thread):
             time.sleep(_ASK_S)
+
+
+living: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+"""Open Executables, which refuse calls in a fork."""
+left_running: Final[list[Any]] = []
+"""Executables with unfinished work, kept alive until the process ends because the device may still use their memory."""
+
+
+def _after_fork() -> None:
+    for executable in living:
+        executable._forked = True
+        executable._own.compiled.disable()
+        if executable._lock.acquire(blocking=False):
+            executable._lock.release()
+        else:  # the owner is a thread that does not exist in this process
+            executable._lock, executable._outermost = threading.RLock(), threading.Lock()
+        executable._users = Users()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -31,11 +31,10 @@ from ..progress import no_progress
 from ..runtimes.base import Runtime
 from ..waiting import Deadline, note, require_seconds
 from .call_path import call_path_of
-from .changing import Users, changing, using
+from .changing import Users, changing, left_running, living, using
 from .in_flight import stream_handle
 from .instance import Instance
-from .living import left_running, living
-from .memory import Memory, Sharing
+from .memory import ALONE, Memory, Sharing
 from .state import Planned, plan_for
 from .stats import Stats
 
@@ -72,14 +71,7 @@ class Executable:
     """
 
     def __init__(
-        self,
-        workflow: Workflow,
-        runtime: Runtime,
-        made: Planned,
-        guard: int = 0,
-        *,
-        sanitize: bool = False,
-        sharing: Sharing = Sharing(),  # noqa: B008  # immutable
+        self, workflow: Workflow, runtime: Runtime, made: Planned, guard: int, shares: Sharing, debug: DebugOptions
     ) -> None:
         self._closed = True  # until `build` opens it
         self._forked = False
@@ -90,10 +82,8 @@ class Executable:
         self._lock = threading.RLock()
         self._outermost = threading.Lock()
         """Held by the outermost of the nested calls that hold `_lock`."""
-        self._own = Instance(
-            workflow, runtime, made, guard, partial(call_path_of, weakref.ref(self), workflow.name), sanitize=sanitize,
-            sharing=sharing,
-        )  # fmt: skip
+        calls = partial(call_path_of, weakref.ref(self), workflow.name)
+        self._own = Instance(workflow, runtime, made, guard, calls, shares, sanitize=debug.sanitize)
 
     @classmethod
     def build(
@@ -111,7 +101,7 @@ class Executable:
         report: Callable[[str], None] = no_progress,
         made: Planned | None = None,
         inherit: Memory | None = None,
-        sharing: Sharing = Sharing(),  # noqa: B008  # immutable
+        sharing: Sharing = ALONE,
     ) -> Self:
         """Plan with these options (or use the plan `made`), load, allocate, lower and instantiate.
 
@@ -133,7 +123,7 @@ class Executable:
             workflow, runtime.target, backend, device, note, options, watch=debug.watch, shared=sharing.arena is not None
         )
         after_plan = time.perf_counter()
-        executable = cls(workflow, runtime, made, guard, sanitize=debug.sanitize, sharing=sharing)
+        executable = cls(workflow, runtime, made, guard, sharing, debug)
         executable._own.memory.inherit(inherit)
         executable._own.kept = {"guard": guard, "debug": debug, "check": check, "sharing": sharing}
         executable._closed = False
@@ -502,24 +492,10 @@ class Executable:
         and each span has its node's name; the events add some time. Nodes that share a launch have one span, with their names as
         `members`. Times are in microseconds; those of different devices are aligned to a few microseconds.
         """
-        timeline = load("timeline")
         self._give(params)
         self.synchronize()
-        state = self._own.state.on_streams(self.runtime.target)
-        hosts, own = self._own.hosts, self._own.in_flight
-        hosts.keep()
-        try:
-            own.launched(own.stream)  # Ctrl-C may come before `_finish` has noted it
-            found: Timeline = timeline.profile(
-                state.plan, self._own.scope, state.disabled, self._own.home, own.stream, self._finish
-            )
-            return found
-        finally:
-            hosts.undo()  # restore the graph's own host calls, made for its own memory
-
-    def _finish(self) -> None:
-        self._own.in_flight.launched(self._own.in_flight.stream)
-        self.synchronize()
+        found: Timeline = load("timeline").profile(self, self._own)
+        return found
 
     @changing("elapsed_us")  # another thread's launch would record the events again meanwhile
     def elapsed_us(self, start: Any, stop: Any) -> float:
@@ -556,8 +532,8 @@ class Executable:
 
     @property
     def memory(self) -> MemoryUse:
-        """The memory that it has, in bytes; `unpacked` is taken by each launch."""
-        return self._own.memory_use()
+        """The memory that it has; `unpacked` is taken by each launch."""
+        return self._own.memory.use(self.plan.memory)
 
     @property
     def _program(self) -> Program | None:

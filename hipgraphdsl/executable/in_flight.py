@@ -95,6 +95,22 @@ class InFlight:
             self._last = own
         launch(stream)
 
+    def on_home(self, launch: Callable[[int], None], stream: int) -> None:
+        """Launch on a stream; for a stream of another device, on the own stream, with events that order both streams."""
+        home, own = self._home.device, self.stream
+        where = home if stream == own else self._runtime.stream_get_device(stream)
+        if where == home:
+            launch(stream)
+            return
+        self.follow(own, stream, where)
+        try:
+            launch(own)
+        except BaseException:
+            with suppress(HipError):
+                self.follow(stream, own, home)
+            raise
+        self.follow(stream, own, home)
+
     def take_over(self, stream: int, *, captured: bool) -> None:
         """Let the own stream wait for a launch that has been noted on another one, also if it has failed.
 

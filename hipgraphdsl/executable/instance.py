@@ -37,7 +37,6 @@ from .stats import Stats
 from .uses import Uses
 
 if TYPE_CHECKING:
-    from ..plan.memory import MemoryUse
     from ..plan.temporaries import Packing
     from .changes import Changes
     from .elapsed import Switched
@@ -46,6 +45,9 @@ _log = logging.getLogger("hipgraphdsl")
 
 UPDATES_BEFORE_AFRESH: Final = 4096
 """Node updates after which the graph is instantiated again if the runtime's updates leak (about 24 MiB at 6 KiB each)."""
+
+_WITH_HOST_CALLS: Final = (CallHost, RunChild)
+"""Operations that call host nodes' functions."""
 
 
 class Recorded:
@@ -75,9 +77,9 @@ class Instance:
         made: Planned,
         guard: int,
         call_path: Callable[[Home], CallPath],
+        sharing: Sharing,
         *,
-        sanitize: bool = False,
-        sharing: Sharing = Sharing(),  # noqa: B008  # immutable
+        sanitize: bool,
     ) -> None:
         plan, backend, options = made
         self.arena = sharing.arena
@@ -203,9 +205,9 @@ class Instance:
 
     def stale(self) -> tuple[Any, ...]:
         """Return the replaced callbacks that can be forgotten when nothing is in flight."""
-        stale = self.hosts.stale()
-        recorded = self.recorded if stale else None
-        return stale if recorded is None else tuple(call for call in stale if call not in recorded.calls)
+        replaced = tuple(self.hosts.replaced)
+        recorded = self.recorded if replaced else None
+        return replaced if recorded is None else tuple(call for call in replaced if call not in recorded.calls)
 
     def forget_replaced(self) -> None:
         """Release the memory that array parameters were previously bound to; no launch may be in flight."""
@@ -349,9 +351,8 @@ class Instance:
             self.compiled.invalidate()  # the values that it has set are not valid any more
             raise
         self.hosts.keep()
-        stale = self.stale()
-        if stale and not self.in_flight.any:
-            self.hosts.forget(stale)
+        if self.hosts.replaced and not self.in_flight.any:
+            self.hosts.forget(self.stale())
         if state.disabled or self.state.disabled:
             self.switched.note(self.state.names_off, state.names_off, self.counted().launches)
         self.state = state
@@ -375,7 +376,8 @@ class Instance:
             made.append((i, program.resolve(plan.step(i))))
         for i, operation in made:
             if (i in off) != (i in before):
-                self._let_host_calls_finish(program.operation(i))
+                if isinstance(program.operation(i), _WITH_HOST_CALLS):
+                    self._let_host_calls_finish()
                 if not program.enable(i, operation is not None):
                     return False
             if operation is not None and not self._set(i, operation):
@@ -391,7 +393,8 @@ class Instance:
             return True
         if self._leaks and self._since >= UPDATES_BEFORE_AFRESH:
             return False
-        self._let_host_calls_finish(operation)
+        if isinstance(operation, _WITH_HOST_CALLS):
+            self._let_host_calls_finish()
         if not program.change(index, operation):
             return False
         program.outdated.discard(index)
@@ -400,9 +403,9 @@ class Instance:
         self._since += 1
         return True
 
-    def _let_host_calls_finish(self, operation: Operation) -> None:
+    def _let_host_calls_finish(self) -> None:
         """Wait for launches in flight if the platform would make them call a host node's new function."""
-        if isinstance(operation, (CallHost, RunChild)) and "host_update_in_flight" in self._runtime.target.quirks:
+        if "host_update_in_flight" in self._runtime.target.quirks:
             self._let_launches_end()
 
     def _let_launches_end(self) -> None:
@@ -423,12 +426,6 @@ class Instance:
         self.stats.launches += launches
         self.stats.updates += updates
         return self.stats
-
-    def memory_use(self) -> MemoryUse:
-        """Return what it has taken, by what it is for."""
-        packed = self.memory.packed_bytes
-        own = self.stats.device_bytes - (packed if self.arena is None else 0)
-        return replace(self.state.plan.memory, arrays=own, temporaries=packed, staging=self.stats.host_bytes)
 
     # -- building ------------------------------------------------------------------------------------------------------
 
@@ -460,9 +457,11 @@ class Instance:
         anywhere = isinstance(program, GraphProgram) and "other_device_crash" not in self._runtime.target.quirks
         in_turn = program.in_turn and "launches_overlap" not in self._runtime.target.quirks
         here = program.launch if in_turn else partial(self.in_flight.in_turn, program.launch)
-        here = here if anywhere or not self.home.several else partial(self._launch_following, here)
+        here = here if anywhere or not self.home.several else partial(self.in_flight.on_home, here)
         self.launch = here if self.arena is None else partial(self.arena.launch, self, here)
-        self.bind_compiled()
+        self.compiled.bind(program, self.in_flight.stream)
+        if self.arena is not None:
+            self.arena.note_bound(self)
         with ExitStack() as returned:  # calls all, even if one fails
             if blocks or before is not None:
                 returned.callback(self.memory.use_packed, blocks)
@@ -487,12 +486,6 @@ class Instance:
             scope = self.scope.inside(packed.path)
             scope.addresses[packed.array] = blocks[packed.device].pointer + packed.offset
 
-    def bind_compiled(self) -> None:
-        """Bind the compiled call path to the current program."""
-        self.compiled.bind(self.program, self.in_flight.stream)
-        if self.arena is not None:
-            self.arena.note_bound(self)
-
     # -- running -------------------------------------------------------------------------------------------------------
 
     def wait_for_room(self, stream: int, deadline: Deadline | None) -> None:
@@ -501,22 +494,6 @@ class Instance:
         if not self._runtime.wait_for_room(stream, streams, 0):
             said = f"the launch of graph {self.state.workflow.name!r} has not begun"
             require_room(partial(self._runtime.wait_for_room, stream, streams), deadline, said)
-
-    def _launch_following(self, launch: Callable[[int], None], stream: int) -> None:
-        """Launch on a stream; for a stream of another device, on the own stream, with events that order both streams."""
-        home, own = self.home.device, self.in_flight.stream
-        where = home if stream == own else self._runtime.stream_get_device(stream)
-        if where == home:
-            launch(stream)
-            return
-        self.in_flight.follow(own, stream, where)
-        try:
-            launch(own)
-        except BaseException:
-            with suppress(HipError):
-                self.in_flight.follow(stream, own, home)
-            raise
-        self.in_flight.follow(stream, own, home)
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is in flight; an error names the nodes that have not finished, or the one that failed."""
@@ -621,7 +598,7 @@ class Instance:
                 self.forget_replaced()
             hosts = self.hosts
             hosts.taken = None
-            self.compiled.allow_wait(allowed=not (hosts.names() or hosts.failures or hosts.stale()))
+            self.compiled.allow_wait(allowed=not (hosts.names() or hosts.failures or hosts.replaced))
         finally:
             if True in held:
                 changing.release()

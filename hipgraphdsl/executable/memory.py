@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -25,6 +25,7 @@ from .devices import Home
 from .stats import Stats
 
 if TYPE_CHECKING:
+    from ..plan.memory import MemoryUse
     from ..plan.temporaries import Packing
 
 _MOST_LOCKED: Final = 64 << 20  # bytes of the largest base array that is page-locked as a whole when a view of it is used
@@ -145,6 +146,10 @@ class Sharing(NamedTuple):
 
     arena: Arena | None = None  # memory of temporaries, and a stream
     common: Common | None = None  # memory of arrays
+
+
+ALONE: Final = Sharing()
+"""Nothing is shared."""
 
 
 def _base(owner: Any, start: int, nbytes: int) -> tuple[int, int]:
@@ -357,10 +362,11 @@ class Memory:
                 if before is not None:
                     before.give_back(self._home)
 
-    @property
-    def packed_bytes(self) -> int:
-        """Bytes of the blocks in which arrays of alloc nodes lie, also if they are an arena's."""
-        return sum(block.array.nbytes for block in self._packed.values())
+    def use(self, planned: MemoryUse) -> MemoryUse:
+        """Return what it has taken, of what a plan takes."""
+        packed, stats = sum(block.array.nbytes for block in self._packed.values()), self._stats
+        arrays = stats.device_bytes - (packed if self._arena is None else 0)
+        return replace(planned, arrays=arrays, temporaries=packed, staging=stats.host_bytes)
 
     @property
     def moves(self) -> bool:

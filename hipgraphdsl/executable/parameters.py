@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from itertools import chain
 from typing import Any
 
 from ..arrays import (
@@ -237,7 +238,7 @@ class Parameters:
 
     def kept_blocks(self) -> Iterator[Block]:
         """Yield the memory that array parameters are or were bound to."""
-        return (block for kept in self.kept.values() for block in kept.values())
+        return chain.from_iterable(map(dict.values, self.kept.values()))
 
     def scalars(self) -> dict[str, Any]:
         """Return the values of the scalar parameters."""

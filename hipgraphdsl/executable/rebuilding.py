@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..nodes.workflow import Workflow
-from .living import living
+from .changing import living
 
 Build = Callable[..., Any]
 
@@ -56,4 +56,5 @@ def _take_over(executable: Any, other: Any) -> None:
     other._own.compiled.take_over(executable._own.compiled)  # other threads may hold this one's `launch`
     executable._own, executable._closed = other._own, False
     executable._own.memory.keep_inherited()
-    executable._own.bind_compiled()
+    own = executable._own
+    own.compiled.bind(own.program, own.in_flight.stream)

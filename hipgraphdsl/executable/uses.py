@@ -13,7 +13,7 @@ from ..errors import DeclarationError
 from ..nodes import Node
 from ..nodes.workflow import Workflow
 from ..placement import reaching
-from ..plan.steps import Plan, Step
+from ..plan.steps import Plan
 
 if TYPE_CHECKING:
     from .aliases import Aliases
@@ -77,21 +77,16 @@ class Uses:
         """The steps that depend on each parameter, in ascending order."""
         found: dict[Owned, list[int]] = {}
         for step in self._plan.steps:
-            node = step.node
-            if not (step.path or node.parameters or type(node).held is not Node.held):
+            node, holds = step.node, type(step.node).held is not Node.held
+            if not (step.path or node.parameters or holds):
                 continue  # as most nodes
-            for root in dict.fromkeys(self._parameters(step)):
+            scope = self.scope.inside(step.path) if step.path else self.scope
+            used: list[Owned] = [*scope.parameters_of(node)]
+            if holds:
+                used += _parameters_inside(scope, node)
+            for root in dict.fromkeys(used):
                 found.setdefault(root, []).append(step.index)
         return found
-
-    def _parameters(self, step: Step) -> Iterator[Owned]:
-        """Yield the parameters that a step and the workflows that its node holds depend on."""
-        inner = self.scope.inside(step.path) if step.path else self.scope
-        yield from inner.parameters_of(step.node)
-        for name, document, _ in step.node.held:
-            for at, level in inner.children[name].levels(document):
-                for node in level.workflow.nodes:
-                    yield from at.parameters_of(node)
 
     @cached_property
     def _needs(self) -> Mapping[Owned, tuple[Mapping[Need, str], str]]:
@@ -113,3 +108,11 @@ class Uses:
                     node=prefix + who,
                     array=root[0].prefix + root[1].name,
                 )
+
+
+def _parameters_inside(scope: Environment, node: Node) -> Iterator[Owned]:
+    """Yield the parameters that the workflows which a node holds depend on."""
+    for name, document, _ in node.held:
+        for at, level in scope.children[name].levels(document):
+            for inner in level.workflow.nodes:
+                yield from at.parameters_of(inner)

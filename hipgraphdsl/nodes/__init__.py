@@ -1,4 +1,7 @@
-"""One frozen Pydantic model for each kind of node; those in `children.py` and `collective.py` hold workflows."""
+"""One frozen Pydantic model for each kind of node.
+
+Those in `children.py` and `collective.py` hold workflows; they are imported when a program has one.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from .base import Node
 from .comparing import same
 from .host import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, callable_name
 from .kernel import KernelNode, require_clusters
-from .kinds import KINDS, add_kind, is_node, node_of
+from .kinds import KINDS, add_kind, all_kinds, is_node, node_of
 from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, copyable, element_bytes, element_value
 from .sync import (
     EmptyNode,
@@ -63,6 +66,7 @@ __all__ = [
     "SemaphoreWaitNode",
     "UnboundCallback",
     "add_kind",
+    "all_kinds",
     "callable_name",
     "copy_geometry",
     "copyable",

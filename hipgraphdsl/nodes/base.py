@@ -37,12 +37,13 @@ from ..errors import DeclarationError, node_error, shown, suggested
 from ..kernels import Kernel, Module, Symbol
 from ..lazy import lazy
 from .comparing import same, translated
-from .facets import Branch, Collective, KernelLaunch, Moment, UserCall
 from .fields import NodeNames, Reasons, Rule, Stored
 from .values import MAX_NAME, Data, Names
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from .facets import Branch, Collective, KernelLaunch, Moment, UserCall
 
 _building = threading.Lock()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from ..arrays import Array, ArrayView, Parameter
@@ -55,23 +56,32 @@ class Binding:
             if isinstance(found, Parameter):
                 yield from at._behind_all(found.terms) if found.terms else ((at, found),)
 
-    def parameters_of(self, node: Node) -> Iterator[tuple[Self, Parameter]]:
-        """Yield the parameters that a node here depends on, each with the binding that owns it.
+    def parameters_of(self, node: Node) -> list[tuple[Self, Parameter]]:
+        """Return the parameters that a node here depends on, each with the binding that owns it.
 
         A parameter may stand for an array of a child, or for the default of another one: then the nodes do not mention it.
         """
         if self.parent is None:  # nothing is bound
-            for parameter in node.parameters:
-                yield self, parameter
-            return
+            return list(zip(repeat(self), node.parameters))
+        used: list[tuple[Self, Parameter]] = []
         for root in node.roots:
             at, found, _ = self.resolve(root)
             while isinstance(found, Parameter):
                 if found.terms:
-                    yield from at._behind_all(found.terms)
+                    used += at._behind_all(found.terms)
                     break
-                yield at, found
+                used.append((at, found))
                 default = at.default_of(found)
                 if default is None:
                     break
                 at, found, _ = at.resolve(default)
+        return used
+
+
+def bound(root: Any, workflow: Any, bind: Mapping[str, Any]) -> Any:
+    """Return what an array or parameter of a held workflow is bound to, or None; roots of other workflows are not bound."""
+    name = root.name
+    if name not in bind:
+        return None
+    own = workflow.arrays.get(name, workflow.parameters.get(name))
+    return bind[name] if own is root else None

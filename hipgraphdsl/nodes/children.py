@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ValidationInfo
 
-from ..arrays import Access, ArrayView, ExternalArray, Need, Parameter, Region, device_need, lacking
-from ..binding import bound, bound_array, bound_value, needs_behind, needs_inside
+from ..arrays import (
+    Access,
+    AllocArray,
+    Array,
+    ArrayView,
+    ExternalArray,
+    MovingView,
+    Need,
+    Parameter,
+    Region,
+    as_view,
+    device_need,
+    lacking,
+    unlike,
+)
 from ..errors import listed, node_error
 from ..kernels import Symbol
 from ..lazy import lazy
 from ..printed import human_count
 from .base import Node, parameters_of, require_met, views_of
+from .bindings import bound
 from .fields import BoundValues, Integer, Stored, View, items, names_in, node_in
 from .kinds import add_kind
+from .memory import element_value
 from .values import list_of, ref
 from .workflow import MAX_DEPTH, Workflow
 
@@ -88,22 +104,22 @@ class ChildGraphNode(Node):
                     " rename one of them",
                 )
             if inner in workflow.arrays:
-                bound[inner] = bound_array(workflow.arrays[inner], value, name)
+                bound[inner] = _bound_array(workflow.arrays[inner], value, name)
             elif inner in workflow.parameters:
                 parameter = workflow.parameters[inner]
-                bound[inner] = bound_array(parameter, value, name) if parameter.shape else bound_value(parameter, value, name)
+                bound[inner] = _bound_array(parameter, value, name) if parameter.shape else _bound_value(parameter, value, name)
             else:
                 names = listed((*workflow.arrays, *workflow.parameters))
                 raise node_error(name, f"child graph {workflow.name!r} has no array or parameter {inner!r}; it has {names}")
         self.__dict__["bind"] = bound
-        for root, outer, need, who in needs_behind(workflow, bound):
+        for root, outer, need, who in _needs_behind(workflow, bound):
             if fault := lacking(outer, need):
                 why = f"{root.name!r} of the child stands for {outer.name!r}, which {who!r} cannot use: {fault}"
                 raise node_error(name, why, array=outer.root.name)
 
     @lazy
     def needs(self) -> tuple[tuple[ArrayView, Need, str], ...]:
-        return needs_inside(self)
+        return _needs_inside(self)
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
@@ -224,7 +240,7 @@ class ConditionalNode(Node):
 
     @lazy
     def needs(self) -> tuple[tuple[ArrayView, Need, str], ...]:
-        return ((self.condition, _CONDITION, self.name), *needs_inside(self))
+        return ((self.condition, _CONDITION, self.name), *_needs_inside(self))
 
     @lazy
     def children(self) -> tuple[ChildGraphNode, ...]:
@@ -281,3 +297,85 @@ def _children(name: str, bodies: tuple[Workflow, ...], bind: Mapping[str, Any]) 
     """Return bodies as child graph nodes, each with the bindings of the names that it declares."""
     own = ({inner: bind[inner] for inner in bind if inner in body.arrays or inner in body.parameters} for body in bodies)
     return tuple(ChildGraphNode(name=name, workflow=body, bind=names) for body, names in zip(bodies, own))
+
+
+# -- what names of a held workflow may be bound to, and what its nodes need of that -------------------------------------
+
+
+def _needs_behind(workflow: Any, bind: Mapping[str, Any]) -> Iterator[tuple[Any, ArrayView, Need, str]]:
+    """Yield what the nodes of a held workflow need of the views that it is bound to: array or parameter, view, need, node.
+
+    A parameter that is not bound stands for its default array, which may be bound.
+    """
+    if not any(isinstance(value, ArrayView) for value in bind.values()):
+        return
+    for root, needs in workflow.needs.items():
+        outer = bound(root, workflow, bind)
+        if outer is None and isinstance(root, Parameter) and (default := workflow.default_view(root)) is not None:
+            outer = bound(default.root, workflow, bind)
+        if outer is not None:
+            for need, who in needs.items():
+                yield root, outer, need, who
+
+
+def _needs_inside(node: Node) -> tuple[tuple[ArrayView, Need, str], ...]:
+    """Return what the workflows that a node holds need of the memory that they are bound to."""
+    return tuple(
+        (outer, need, f"{key}/{who}")
+        for key, document, bind in node.held
+        for _, outer, need, who in _needs_behind(document, bind)
+    )
+
+
+def _bound_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
+    """Validate and return the view bound to an array or an array parameter of a child."""
+    outer = as_view(value, f"node {node!r}: an array for {inner.name!r} of the child")
+    if isinstance(outer, MovingView):
+        raise node_error(
+            node, f"{inner.name!r} of the child is bound to {outer.name!r}, and where that lies, a launch decides; bind the array"
+            " and give the child the index as a parameter", array=outer.root.name,
+        )  # fmt: skip
+    if isinstance(inner, AllocArray):
+        raise node_error(node, f"{inner.name!r} is made by an alloc node of the child and cannot be bound")
+    wanted = found = ""
+    if unlike(inner, outer) or not outer.contiguous:
+        wanted = f"{inner.dtype}{list(inner.shape)} and takes a contiguous array of the same dtype and shape"
+        found = f"{outer.dtype}{list(outer.shape)}" + ("" if outer.contiguous else " and not contiguous")
+    elif isinstance(inner, Parameter):
+        pass  # what its nodes need decides
+    elif inner.on_host and not outer.root.on_host:
+        wanted, found = "a host array", f"{outer.root.kind} memory"
+    elif inner.on_device and not outer.root.on_device:
+        wanted, found = "reached by the device", "pageable host memory"
+    if wanted:
+        raise node_error(node, f"{inner.name!r} of the child is {wanted}; {outer.name!r} is {found}", array=outer.root.name)
+    return outer
+
+
+def _bound_value(inner: Parameter, value: Any, node: str) -> Any:
+    """Validate and return the value or parameter bound to a scalar parameter of a child."""
+    _require_within(inner, value, node)
+    if isinstance(value, Parameter):
+        if value.terms and inner.dtype.kind in "iu":
+            return value
+        if value.dtype != inner.dtype or value.shape:
+            raise node_error(node, f"parameter {inner.name!r} of the child is {inner.dtype}; {value!r} is not")
+        return value
+    element_value(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
+    return deepcopy(value)
+
+
+def _require_within(inner: Parameter, value: Any, node: str) -> None:
+    """Refuse a parameter or expression that can be beyond the bounds of the scalar parameter that it is bound to."""
+    if isinstance(value, Parameter):
+        if value.shape or value.dtype.kind not in "iub":
+            return
+        low, high = value.bounds
+    elif not inner.limits:
+        return
+    else:
+        low = high = element_value(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
+    if (inner.min is not None and low < inner.min) or (inner.max is not None and high > inner.max):
+        least, most = inner.bounds
+        given = f"{value.name} can be {low} to {high}" if isinstance(value, Parameter) else f"it is bound to {value}"
+        raise node_error(node, f"parameter {inner.name!r} of the child is from {least} to {most}, and {given}", array=inner.name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import Any, Final, TypeVar
 
 from ..errors import DeclarationError
 from .base import Node
@@ -10,7 +11,19 @@ from .base import Node
 N = TypeVar("N", bound=Node)
 
 KINDS: dict[str, type[Node]] = {}
-"""Node classes by kind; `add_kind` adds to them."""
+"""Node classes by kind, of the modules that have been imported; `add_kind` adds to them."""
+
+_HOLDING: Final = {kind: f"{__package__}.{name}" for kind, name in (
+    ("child", "children"), ("conditional", "children"), ("collective", "collective"),
+)}  # fmt: skip
+"""Kinds of this package that hold workflows, as few graphs have any, each with its module, which makes it known."""
+
+
+def all_kinds() -> dict[str, type[Node]]:
+    """Return the node classes of all kinds by kind; import those of the package that have not been."""
+    for module in _HOLDING.values():
+        import_module(module)
+    return KINDS
 
 
 def add_kind(cls: type[N]) -> type[N]:
@@ -21,6 +34,8 @@ def add_kind(cls: type[N]) -> type[N]:
     DeclarationError
         If another class has the kind.
     """
+    if (module := _HOLDING.get(cls.kind, cls.__module__)) != cls.__module__:
+        import_module(module)
     known = KINDS.setdefault(cls.kind, cls)
     if known is not cls:
         raise DeclarationError(f"class {cls.__name__} is of kind {cls.kind!r}, as {known.__name__} is; choose another kind")

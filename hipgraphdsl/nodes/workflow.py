@@ -25,22 +25,22 @@ from ..arrays import (
     UnboundValues,
     array_by_default,
 )
-from ..binding import bound
 from ..document.writer import data_of, written
 from ..draft import Draft
 from ..hazards import Reason
 from ..kernels import Kernel, Module, Symbol
 from ..lazy import Entries
 from ..order import successors, topological_order
-from . import KINDS, Node, UnboundCallback
-from .bindings import Binding
-from .facets import Asked
+from . import Node, UnboundCallback, all_kinds
+from .bindings import Binding, bound
 from .fields import UNCHANGED
 from .values import Data
 
 if TYPE_CHECKING:
     import networkx as nx
     from typing_extensions import Self
+
+    from .facets import Asked
 
 MAX_DEPTH: Final = 64
 """How deep child graphs and bodies may be nested: passes that follow them recursively stay far from Python's limit."""
@@ -323,7 +323,7 @@ class Workflow:
         """
         from ..document.reader import Loader
 
-        return Loader(KINDS, Workflow.of, arrays, callbacks, file).text(text)
+        return Loader(all_kinds(), Workflow.of, arrays, callbacks, file).text(text)
 
     @classmethod
     def model_validate(
@@ -347,14 +347,14 @@ class Workflow:
             return found
         from ..document.reader import Loader
 
-        return Loader(KINDS, Workflow.of, arrays, callbacks).data(found)
+        return Loader(all_kinds(), Workflow.of, arrays, callbacks).data(found)
 
     @staticmethod
     def model_json_schema() -> dict[str, Any]:
         """Return the JSON Schema (2020-12) of a workflow file."""
         from ..document.schema import document_schema
 
-        return document_schema(KINDS)
+        return document_schema(all_kinds())
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Final, NamedTuple, NoReturn
@@ -110,7 +111,7 @@ class Absent:
 
 
 def lazily(door: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a door, which imports the module of each of `names` when it is asked for.
+    """Return the `__getattr__` of a door, which imports the module of each of `names` when it is first asked for.
 
     No name is that of a module of the part, which would take its place once it is imported.
     """
@@ -118,7 +119,9 @@ def lazily(door: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     def get(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {door!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{door}.{names[name]}"), name)
+        value = getattr(importlib.import_module(f"{door}.{names[name]}"), name)
+        setattr(sys.modules[door], name, value)
+        return value
 
     return get
 

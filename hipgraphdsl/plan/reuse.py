@@ -12,18 +12,20 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import cache
 from itertools import count
 from operator import attrgetter, contains
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from ..arrays import AllocArray
 from ..nodes import Node
-from ..nodes.facets import KernelLaunch
 from ..nodes.workflow import Workflow
-from ..parts import ENABLED, find
+from ..parts import ENABLED
 from ..target import Target
 from .options import Batch, PlanOptions
 from .steps import Plan
 from .suited import suits_copy_kernel
+
+if TYPE_CHECKING:
+    from ..nodes.facets import KernelLaunch
 
 _planned: WeakValueDictionary[Hashable, Plan] = WeakValueDictionary()
 """The last plan for each target, options, device and number of nodes, as long as somebody has it."""
@@ -40,7 +42,7 @@ def key_of(workflow: Workflow, target: Target, options: PlanOptions, device: int
         return None
     if not all(map(_comparable, workflow.kinds)):
         return None
-    return target, options, device, len(workflow.nodes), target.on_host or find("merge") is None
+    return target, options, device, len(workflow.nodes)
 
 
 @cache

@@ -26,10 +26,11 @@ extern "C" __global__ void scale(const float* w, const float* x, float* y, int n
 """)
 BACKENDS = ["explicit", "capture", "streams", "serial"]
 DEPTH = 6
+STEPS = ["new", "launch", "stream", "close", "clone", "rebuild", "set", "profile"]
 
 
 def chain(n: int, *, seed: int = 0, cut: bool = False, name: str = "chain") -> hg.Graph:
-    """Return a graph that adds `a` to each element DEPTH times, through temporaries; with `cut` by a step of the host in between."""
+    """Return a graph that adds `a` to each element DEPTH times, through temporaries; with `cut` the host acts in between."""
     g = hg.Graph(f"{name}{n}")
     x = g.device_array("x", np.arange(n, dtype="f4") + seed)
     y = g.device_array("y", shape=n, dtype="f4")
@@ -55,7 +56,7 @@ def result(n: int, a: float, seed: int = 0) -> list[float]:
 
 @pytest.mark.parametrize("name", HERE)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_temporaries_of_an_arena_take_what_the_largest_graph_needs(name: Any, backend: str) -> None:
+def test_temporaries_of_an_arena_take_what_the_largest_graph_needs(name: Any, backend: Any) -> None:
     arena = hg.Arena()
     alone = {}
     for n in (100, 3000, 500):
@@ -97,7 +98,7 @@ def noting(log: list[Any], who: int, gate: threading.Event | None = None) -> hg.
 @pytest.mark.parametrize("name", HERE)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
-def test_launches_on_any_stream_follow_each_other(name: Any, backend: str, order: tuple[int, ...]) -> None:
+def test_launches_on_any_stream_follow_each_other(name: Any, backend: Any, order: tuple[int, ...]) -> None:
     """The first launch is held until all have been enqueued: one that does not wait for it begins before its end."""
     arena, log, gate = hg.Arena(), list[Any](), threading.Event()
     with ExitStack() as stack:
@@ -119,7 +120,7 @@ def test_launches_on_any_stream_follow_each_other(name: Any, backend: str, order
 
 @pytest.mark.parametrize("name", HERE)
 @pytest.mark.parametrize("backend", ["explicit", "capture"])
-def test_no_launch_comes_between_the_calls_of_another(name: Any, backend: str) -> None:
+def test_no_launch_comes_between_the_calls_of_another(name: Any, backend: Any) -> None:
     """A function between two graphs lets another thread launch, by compiled code before such a graph was there."""
     arena, log = hg.Arena(), list[Any]()
     with noting(log, 0).compile(name, backend, memory=arena) as exe:
@@ -174,7 +175,7 @@ def test_a_launch_in_a_function_of_a_launch_of_the_same_arena_is_refused(name: A
 
 @pytest.mark.parametrize("name", HERE)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_threads_launch_executables_of_one_arena(name: Any, backend: str) -> None:
+def test_threads_launch_executables_of_one_arena(name: Any, backend: Any) -> None:
     n, arena, failed = 4096, hg.Arena(), list[BaseException]()
     with ExitStack() as stack:
         made = [stack.enter_context(chain(n, seed=s, cut=s == 2).compile(name, backend, memory=arena)) for s in range(3)]
@@ -197,12 +198,10 @@ def test_threads_launch_executables_of_one_arena(name: Any, backend: str) -> Non
 
 @pytest.mark.parametrize("name", HERE)
 @given(
-    steps=st.lists(
-        st.tuples(st.sampled_from(["new", "launch", "stream", "close", "clone", "rebuild", "set"]), st.integers(0, 99))
-    ),
+    steps=st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 99))),
     backend=st.sampled_from(BACKENDS),
 )
-def test_any_story_of_an_arena_has_the_results_of_separate_graphs(name: Any, steps: list[tuple[str, int]], backend: str) -> None:
+def test_any_story_of_an_arena_has_the_results_of_separate_graphs(name: Any, steps: list[tuple[str, int]], backend: Any) -> None:
     """Graphs come, grow the arena, are changed, cloned and closed in any order."""
     arena = hg.Arena()
     there: list[tuple[hg.Executable, int, float]] = []
@@ -224,6 +223,8 @@ def test_any_story_of_an_arena_has_the_results_of_separate_graphs(name: Any, ste
                 exe.launch(stream)
                 exe.runtime.stream_synchronize(stream)
                 exe.runtime.stream_destroy(stream)
+            elif step == "profile":
+                exe.profile()
             elif step == "close":
                 exe.close()
                 del there[at]
@@ -262,7 +263,7 @@ def step(batch: int) -> hg.Graph:
 @pytest.mark.parametrize("name", HERE)
 @pytest.mark.parametrize("backend", BACKENDS)
 @given(batches=st.lists(st.integers(0, 8), min_size=1, max_size=8))
-def test_a_family_computes_what_each_size_computes(name: Any, backend: str, batches: list[int]) -> None:
+def test_a_family_computes_what_each_size_computes(name: Any, backend: Any, batches: list[int]) -> None:
     with hg.Family(step, batch=[1, 2, 4, 8], runtime=name, backend=backend) as family:
         family.write("w", np.arange(64) * 2)
         for k, batch in enumerate(batches):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...arrays import Access, ArrayView, ExternalArray, MovingView, Parameter, terms_of
 from ...checks.levels import CheckedLevel
-from ...nodes.facets import KernelLaunch
 from .arithmetic import Base
 from .programs import Program, program_of
 from .threads import Witness, reach_of
+
+if TYPE_CHECKING:
+    from ...nodes.facets import KernelLaunch
 
 _MOST_STEPS = 20_000  # interpreter steps for all launches of a workflow; further launches are not analysed
 _MOST_THREADS = 1024  # per block
@@ -60,13 +62,18 @@ class AnalysisCache:
         if program is None:
             return ()
         args = node.args
-        deciding = tuple([known_value(scope, args[n]) for n in program.deciding])
+        deciding = tuple([known_value(scope, args[n]) for n in program.deciding]) if program.deciding else ()
         found = known.get(deciding)
         if found is None and self.steps < _MOST_STEPS:
             values = dict(zip(program.deciding, deciding))
             reach = reach_of(program, grid, block, tuple(map(values.get, range(len(args)))))
             self.steps += reach.steps
-            found = known[deciding] = tuple([_reached(base, reach.lowest[base], last) for base, last in reach.highest.items()])
+            found = known[deciding] = tuple(
+                [
+                    Reached(base, first, last, min(first.start, last.start), max(first.stop, last.stop))
+                    for (base, last), first in zip(reach.highest.items(), map(reach.lowest.__getitem__, reach.highest))
+                ]
+            )
         return found or ()
 
     def _analysed(self, scope: CheckedLevel, node: KernelLaunch, shape: Any) -> _Analysed:
@@ -82,21 +89,16 @@ class AnalysisCache:
         return found
 
 
-def _reached(base: Base, first: Witness, last: Witness) -> Reached:
-    return Reached(base, first, last, min(first.start, last.start), max(first.stop, last.stop))
-
-
 def check_bounds(scope: CheckedLevel, cache: AnalysisCache) -> None:
     """Report accesses beyond the ends of arrays that a thread of a kernel definitely makes.
 
     A launch is analysed if grid and block are known; addresses that depend on unknown scalar arguments are not judged. A
     parameter with a default counts as known: the first launch has that value, unless it gives another.
     """
-    for node in (found.launched for _, found in scope.having("launched")):
-        if node is None:
-            continue
-        reached = cache.reached(scope, node)
-        if not reached:
+    for _, launching in scope.having("launched"):
+        node = launching.launched
+        reached = () if node is None else cache.reached(scope, node)
+        if node is None or not reached:
             continue
         # Each use of a child graph binds other memory; that matters only for accesses beyond the child's own arrays.
         several = bool(scope.others) and _beyond(scope, node, reached, bound=False) is not None

@@ -14,14 +14,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ...checks.levels import CheckedLevel
 from ...errors import DeclarationError
 from ...kernels import body_of
-from ...nodes.facets import KernelLaunch
 from ...printed import counted
 from ...source import Scope, Token, closing_angle, spell, split_commas
 from ...source import trees as syntax
@@ -31,6 +30,9 @@ from .bounds import known_extents, known_value, shares
 from .definitions import Function, definitions_of
 from .programs import ATOMICS, Program, known_function, program_of
 from .threads import Axes, Mask, Run
+
+if TYPE_CHECKING:
+    from ...nodes.facets import KernelLaunch
 
 _WAVE: Final = 64  # lanes of the widest wave
 _MOST_THREADS: Final = 1024

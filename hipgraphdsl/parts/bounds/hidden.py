@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ...arrays import Parameter
 from ...checks.levels import CheckedLevel
-from ...checks.reach import Reach
 from ...errors import DeclarationError
 from ...kernels import Kernel, KernelParameter, Module
 from ...nodes import Node
-from ...nodes.facets import KernelLaunch
 from ...source import trees as syntax
 from .origins import Origins
 from .programs import program_of
+
+if TYPE_CHECKING:
+    from ...checks.reach import Reach
+    from ...nodes.facets import KernelLaunch
 
 
 class Hidden(NamedTuple):

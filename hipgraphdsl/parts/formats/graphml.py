@@ -20,7 +20,7 @@ from ...document.reader import Loader
 from ...document.text import MAX_BYTES, LineOf, Place
 from ...draft import Draft
 from ...errors import DeclarationError
-from ...nodes import KINDS, is_node
+from ...nodes import all_kinds, is_node
 from ...nodes.workflow import Workflow
 
 
@@ -203,4 +203,4 @@ def _from_attributes(
         raise DeclarationError(f"the workflow inside the networkx graph is damaged: {error}") from None
     if not isinstance(data, dict):
         raise DeclarationError("the workflow inside the networkx graph is damaged: it is no object")
-    return Loader(KINDS, Workflow.of, arrays, callbacks).data({**data, "nodes": nodes}, line_of)
+    return Loader(all_kinds(), Workflow.of, arrays, callbacks).data({**data, "nodes": nodes}, line_of)

@@ -11,7 +11,7 @@ from ...document.reader import Loader
 from ...document.text import MAX_NESTING, Place
 from ...errors import DeclarationError
 from ...export.files import need
-from ...nodes import KINDS
+from ...nodes import all_kinds
 from ...nodes.workflow import Workflow
 
 _LINES = ("arrays", "parameters", "nodes", "order")
@@ -86,7 +86,7 @@ def loads(
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
         raise DeclarationError(f"workflow file, {where}{getattr(error, 'problem', None) or error}") from None
-    return Loader(KINDS, Workflow.of, arrays, callbacks).data(data, partial(_line_of, yaml, text, fast or yaml.SafeLoader))
+    return Loader(all_kinds(), Workflow.of, arrays, callbacks).data(data, partial(_line_of, yaml, text, fast or yaml.SafeLoader))
 
 
 def _line_of(yaml: Any, text: str, loader: Any, place: Place) -> int:

@@ -37,7 +37,7 @@ from ...drawing.picture import (
 from ...drawing.style import Style, shortened, style_of, text_width
 from ...errors import DeclarationError, HipGraphError
 from ...kernels import Kernel, Module
-from ...nodes import KINDS, Node, callable_name
+from ...nodes import Node, all_kinds, callable_name
 from ...nodes.workflow import Workflow
 from ...plan.steps import Plan
 from ...printed import human_bytes, human_count
@@ -170,7 +170,7 @@ class _Document:
             "height": round(scene.placement.height),
             "kinds": {
                 kind: asdict(_RANK if kind == "rank" else style_of(kind))
-                for kind in (*KINDS, "rank")
+                for kind in (*all_kinds(), "rank")
                 if any(node["kind"] == kind for node in self.nodes)
             },
             "faults": self.loose,

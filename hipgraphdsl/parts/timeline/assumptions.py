@@ -10,7 +10,7 @@ import numpy as np
 from ...arrays import as_dict, as_int, int_from
 from ...arrays.coercion import as_time
 from ...errors import DeclarationError, listed
-from ...nodes import KINDS, Node
+from ...nodes import Node, all_kinds
 from ...nodes.facets import Branch
 from ...nodes.workflow import Level, Workflow
 
@@ -72,14 +72,14 @@ class Times:
 
     def require_used(self, graph: str, workflows: Sequence[Workflow], conditions: Conditions) -> None:
         """Raise a DeclarationError for keys that match nothing simulated; nodes in bodies that do not run may be keys too."""
-        known = {*DIRECTIONS, *KINDS, LOOK, *self._found}
+        known = {*DIRECTIONS, *all_kinds(), LOOK, *self._found}
         left = [key for key in self._durations if key not in known] if isinstance(self._durations, Mapping) else []
         idle = {name for workflow in workflows for name, _ in _named(Level(workflow)) if conditions.hold(name)} if left else set()
         for key in left:
             if key not in idle:
                 raise DeclarationError(
                     f"simulate: durations has {key!r}, which is neither a node of graph {graph!r} nor a kind or direction;"
-                    f" directions are {', '.join(map(repr, DIRECTIONS))}, kinds {', '.join(map(repr, KINDS))}",
+                    f" directions are {', '.join(map(repr, DIRECTIONS))}, kinds {', '.join(map(repr, all_kinds()))}",
                     node=str(key),
                 )
 

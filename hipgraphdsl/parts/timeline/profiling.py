@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 from ...backends import Environment
 from ...backends.operations import Nothing, Operation
@@ -17,7 +18,31 @@ from ...plan.steps import Plan, Step
 from .timeline import Span, Timeline, engine_on
 
 
-def profile(
+def profile(executable: Any, own: Any) -> Timeline:
+    """Launch what an idle Executable is made of, `own`, with an event around each node, and return when each node ran."""
+    state, hosts, in_flight = own.state.on_streams(executable.runtime.target), own.hosts, own.in_flight
+    found: list[Timeline] = []
+
+    def finish() -> None:
+        in_flight.launched(in_flight.stream)
+        executable.synchronize()
+
+    def launch(stream: int) -> None:
+        found.append(_profiled(state.plan, own.scope, state.disabled, own.home, stream, finish))
+
+    hosts.keep()
+    try:
+        in_flight.launched(in_flight.stream)  # Ctrl-C may come before `finish` has noted it
+        if own.arena is None:
+            launch(in_flight.stream)
+        else:
+            own.arena.launch(own, launch, in_flight.stream, by_calls=True)
+        return found[0]
+    finally:
+        hosts.undo()  # restore the graph's own host calls, made for its own memory
+
+
+def _profiled(
     plan: Plan, scope: Environment, disabled: frozenset[int], home: Home, stream: int, finish: Callable[[], None]
 ) -> Timeline:
     """Issue a plan on an idle stream of the current device, and return when each node ran.
