@@ -104,7 +104,7 @@ def test_launches_on_any_stream_follow_each_other(name: Any, backend: Any, order
     with ExitStack() as stack:
         made = [stack.enter_context(noting(log, who, gate).compile(name, backend, arena=arena)) for who in range(3)]
         runtime = made[0].runtime
-        streams = [None, runtime.stream_create(), runtime.stream_create()]
+        streams: list[Any] = [None, runtime.stream_create(), runtime.stream_create()]
         try:
             for exe, at in zip(made, order):
                 exe.launch(streams[at])

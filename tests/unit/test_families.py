@@ -1,0 +1,305 @@
+"""Arenas and families: what they refuse, which member runs, what is shared, and whose memory it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hipgraphdsl as hg
+from hipgraphdsl.parts.recorder import RecorderRuntime
+
+MODULE = hg.Module(r"""
+extern "C" __global__ void scale(const float* w, const float* x, float* y, float a, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = w[i % 4] * x[i] + a;
+}
+""")
+
+
+def step(batch: int, length: int = 1) -> hg.Graph:
+    n = batch * length * 4
+    g = hg.Graph(f"step{batch}x{length}")
+    w = g.device_array("w", np.arange(4, dtype="f4"))
+    x, y = (g.device_array(name, shape=n, dtype="f4") for name in "xy")
+    a = g.param("a", "float32", 0.0)
+    t = g.alloc("t", n, "f4")
+    g.kernel(MODULE["scale"], batch, 64, (w, x, hg.writes(t), a, n), name="scale")
+    g.memcpy(y, t)
+    g.free(t)
+    return g
+
+
+def family(**options: Any) -> hg.Family:
+    return hg.Family(step, **{"runtime": "recorder", "batch": [4, 1, 2], **options})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: hg.Family(3, batch=[1]), "Family takes a function that returns the graph of one size"),
+        (lambda: family(fit="best"), "fit is one of 'smallest', 'exact', 'refuse' \\(got 'best'\\)"),
+        (lambda: hg.Family(step, runtime="recorder"), "takes the sizes that its graphs are built for, such as batch="),
+        (lambda: family(batch=[]), "batch: at least one size is needed"),
+        (lambda: family(batch=[1, 0]), "batch: a size is an integer from 1 \\(got 0\\)"),
+        (lambda: family(batch=[1, 2.5]), "batch: a size is an integer from 1 \\(got 2.5\\)"),
+        (lambda: family(limit_bytes="1 GB"), "limit_bytes is a number of bytes"),
+        (lambda: family(memory=3), "memory is a hipgraphdsl.Arena"),
+        (
+            lambda: family(batches=3),
+            "batches=3 is neither a list of sizes, as batches=\\[1, 2, 4\\], nor an option of Graph.compile",
+        ),
+        (lambda: family(ranks=3), "ranks=3 is neither a list of sizes"),
+        (lambda: hg.Arena(allocate=len), "takes two functions, allocate\\(nbytes, stream\\) and free\\(address\\), or neither"),
+        (lambda: hg.Arena(allocate=3, free=len), "takes two functions"),
+        (lambda: step(1).compile("recorder", memory=3), "memory, or arena, is one hipgraphdsl.Arena"),
+        (lambda: step(1).compile("recorder", memory=hg.Arena(), arena=hg.Arena()), "memory, or arena, is one"),
+    ],
+)
+def test_what_is_no_arena_and_no_family_is_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(hg.DeclarationError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda f: f.launch(), "launch: say which size, as batch=1"),
+        (lambda f: f.launch(batch=5), "batch=5 is larger than the largest of <Family of step: .*>, 4"),
+        (lambda f: f.launch(batch=-1), "batch is a size, an integer from 0 \\(got -1\\)"),
+        (lambda f: f.launch(batch=2.0), "batch is a size, an integer from 0 \\(got 2.0\\)"),
+        (lambda f: f.member(batch=1, length=2), "member: <Family.*> has no size 'length'"),
+        (lambda f: f.read("x", rows=2), "read: <Family.*> has no size 'rows'"),
+        (lambda f: f.launch(batch=1, b=2.0), "b"),
+    ],
+)
+def test_a_launch_of_no_member_is_refused_and_the_family_goes_on(call: Callable[[hg.Family], Any], message: str) -> None:
+    with family() as f:
+        f.run(batch=2)
+        with pytest.raises(hg.DeclarationError, match=message):
+            call(f)
+        f.run(batch=2)
+        assert f.members[2].launches == 2
+
+
+def test_a_build_that_returns_no_graph_is_named() -> None:
+    with (
+        hg.Family(lambda batch: batch, batch=[1], runtime="recorder") as f,
+        pytest.raises(hg.DeclarationError, match="build\\(batch=1\\) returns a Graph \\(got 1\\)"),
+    ):
+        f.launch(batch=1)
+
+
+@pytest.mark.parametrize(
+    ("fit", "asked", "runs"),
+    [("smallest", 3, 4), ("smallest", 0, 1), ("smallest", 4, 4), ("exact", 3, 3), ("exact", 2, 2), ("refuse", 2, 2)],
+)
+def test_fit_says_which_member_runs(fit: Any, asked: int, runs: int) -> None:
+    with family(fit=fit) as f:
+        f.run(batch=asked)
+        assert list(f.members) == [runs]
+        assert f.member(batch=asked) is f._members[(runs,)]
+
+
+def test_exact_and_refusing_families_refuse() -> None:
+    with family(fit="refuse") as f, pytest.raises(hg.DeclarationError, match="has no member of batch=3; it has '1', '2', '4'"):
+        f.launch(batch=3)
+    with family(fit="exact") as f, pytest.raises(hg.DeclarationError, match="with fit='exact' the smallest size is 1"):
+        f.launch(batch=0)
+
+
+def test_sizes_of_several_names_are_combined() -> None:
+    with family(length=[1, 8]) as f:
+        assert f.sizes == [(4, 8), (2, 8), (1, 8), (4, 1), (2, 1), (1, 1)]
+        f.run(batch=3, length=2)
+        f.run(length=1, batch=1)
+        assert {key: member.launches for key, member in f.members.items()} == {(1, 1): 1, (4, 8): 1}
+
+
+@pytest.mark.needs("cpu")
+def test_arrays_of_one_shape_are_shared_and_others_are_not() -> None:
+    with family(runtime="cpu") as f:
+        one, two = f.member(batch=1), f.member(batch=2)
+        assert one.array("w").ptr == two.array("w").ptr
+        assert one.array("x").ptr != two.array("x").ptr
+        f.write("w", [5.0, 6.0, 7.0, 8.0])
+        assert two.read("w").tolist() == one.read("w").tolist() == f.read("w").tolist() == [5.0, 6.0, 7.0, 8.0]
+        assert f.nbytes == f.sharing.arena.nbytes + 16 + 2 * (16 + 32 + 64)  # type: ignore[union-attr]
+
+
+def test_members_may_not_begin_with_other_values() -> None:
+    def build(batch: int) -> hg.Graph:
+        g = hg.Graph("g")
+        g.memset(g.device_array("w", np.full(4, batch, "f4")), 1)
+        return g
+
+    with hg.Family(build, batch=[1, 2], runtime="recorder") as f:
+        f.run(batch=2)
+        with pytest.raises(hg.DeclarationError, match="array 'w' begins with other values than in the member"):
+            f.run(batch=1)
+        f.run(batch=2)
+
+
+def test_a_parameter_keeps_its_value_in_all_members() -> None:
+    with family() as f:
+        f.run(batch=1, a=3.0)
+        f.run(batch=2)
+        assert f.member(batch=2).parameters["a"] == 3.0
+        f.run(batch=2, a=4.0)
+        f.run(batch=1)
+        assert f.member(batch=1).parameters["a"] == 4.0
+
+
+def test_a_limit_closes_the_member_that_was_not_used_for_longest() -> None:
+    with family(limit_bytes=470, batch=[1, 2, 4, 8]) as f:
+        for batch in (8, 1, 2, 4):
+            f.run(batch=batch)
+        assert [key for (key,) in f._members] == [2, 4]
+        assert f.nbytes == 464
+        assert {size: member.launches for size, member in f.members.items()} == {1: 1, 2: 1, 4: 1, 8: 1}
+        assert [size for size, member in f.members.items() if not member.nbytes] == [1, 8]
+
+
+def test_members_are_compiled_in_the_background_largest_first() -> None:
+    built, done = list[int](), threading.Event()
+
+    def build(batch: int) -> hg.Graph:
+        built.append(batch)
+        if batch == 1:
+            done.set()
+        return step(batch)
+
+    with hg.Family(build, batch=[1, 2, 4], runtime="recorder", background=True) as f:
+        assert done.wait(60)
+        f.run(batch=1)
+        assert built == [4, 2, 1]
+        assert sorted(f.members) == [1, 2, 4]
+
+
+def test_compile_makes_all_members_and_close_frees_all() -> None:
+    f = family()
+    assert f.compile(progress=False) is f
+    assert sorted(f.members) == [1, 2, 4]
+    assert all(member.seconds > 0 and member.nbytes > 0 for member in f.members.values())
+    f.close()
+    f.close()
+    assert f.nbytes == 0
+    with pytest.raises(hg.HipGraphError, match=r"<Family of step.*> is closed; make it again"):
+        f.launch(batch=1)
+
+
+def test_check_says_whether_all_sizes_are_right() -> None:
+    f = family()
+    reports = f.check("amd:gfx942")
+    assert list(reports) == [4, 2, 1]
+    assert reports.ok
+    assert "4: graph 'step4x1'" in str(reports)
+
+    def wrong(batch: int) -> hg.Graph:
+        g = step(batch)
+        if batch == 2:
+            t = g.alloc("lost", 4, "f4")
+            g.memset(t, 1)
+            g.free(t)
+            g.memset(t, 2)
+        return g
+
+    faulty = hg.Family(wrong, batch=[1, 2], runtime="recorder").check()
+    assert not faulty.ok
+    assert faulty[1].ok
+
+
+@pytest.mark.needs("verify")
+@pytest.mark.needs("cpu")
+def test_verify_proves_each_size() -> None:
+    reports = family(batch=[1, 2]).verify("cpu", orders=1, repeats=1)
+    assert list(reports) == [2, 1]
+    assert reports.ok
+
+
+def test_an_arena_takes_memory_from_another_allocator() -> None:
+    asked, given = list[tuple[int, int]](), list[int]()
+    with step(1).compile("recorder") as exe:
+        runtime = exe.runtime
+
+    def allocate(nbytes: int, stream: int) -> int:
+        asked.append((nbytes, stream))
+        return runtime.malloc(nbytes)
+
+    def free(address: int) -> None:
+        given.append(address)
+        runtime.free(address)
+
+    arena = hg.Arena(allocate=allocate, free=free)
+    with step(1).compile("recorder", memory=arena) as one, step(100).compile("recorder", memory=arena) as two:
+        one.run()
+        two.run()
+        assert [nbytes for nbytes, _ in asked] == [256, 1792]
+        assert {stream for _, stream in asked} == {arena.stream}
+        assert len(given) == 1
+    assert len(given) == 2
+    with pytest.raises(hg.DeclarationError, match="returns an address that 256 divides \\(got 17\\)"):
+        step(1).compile("recorder", memory=hg.Arena(allocate=lambda *_: 17, free=given.append))
+    assert given[-1] == 17
+
+
+def test_an_arena_is_of_one_runtime() -> None:
+    arena = hg.Arena()
+    with step(1).compile("recorder", memory=arena) as exe:
+        with pytest.raises(hg.DeclarationError, match="the arena has Executables on 'recorder' device 0, and this one would be"):
+            step(1).compile(RecorderRuntime(), memory=arena)
+        exe.run()
+    assert arena.nbytes == 0
+    with step(1).compile(RecorderRuntime(), memory=arena) as exe:
+        exe.run()
+
+
+def test_a_graph_that_fails_to_compile_leaves_the_arena_as_it_was() -> None:
+    def fail(nbytes: int, stream: int) -> int:
+        if nbytes > 1000:
+            raise MemoryError(f"{nbytes} bytes")
+        return runtime.malloc(nbytes)
+
+    with step(1).compile("recorder") as exe:
+        runtime = exe.runtime
+    arena = hg.Arena(allocate=fail, free=runtime.free)
+    with step(1).compile("recorder", memory=arena) as one:
+        one.run()
+        with pytest.raises(MemoryError, match="1792 bytes"):
+            step(100).compile("recorder", memory=arena)
+        assert arena.nbytes == 256
+        one.run()
+        assert one.stats.instantiations == 1
+    assert arena.nbytes == 0 == arena.stream
+
+
+@pytest.mark.parametrize("backend", ["explicit", "streams"])
+def test_a_launch_into_a_capture_is_refused(backend: Any) -> None:
+    with step(1).compile("recorder", backend, memory=hg.Arena()) as exe:
+        runtime = exe.runtime
+        stream = runtime.stream_create()
+        runtime.stream_begin_capture(stream)
+        with pytest.raises(hg.DeclarationError, match="shares memory with other graphs, which nobody can order"):
+            exe.launch(stream)
+        runtime.graph_destroy(runtime.stream_end_capture(stream))
+        runtime.stream_destroy(stream)
+        exe.run()
+
+
+def test_plans_and_executables_say_what_memory_they_take() -> None:
+    plan = step(100).plan(target="nvidia:sm_90", options=hg.PlanOptions(pack="all"))
+    use = plan.memory
+    assert (use.arrays, use.temporaries, use.unpacked, use.staging) == (16 + 2 * 1600, 1792, 0, 0)
+    assert use.graph == 2300 * len(plan.steps)
+    assert use.total == use.arrays + use.temporaries + use.graph
+    assert "temporaries 1.8 KiB" in str(use)
+    apart = step(100).plan(target="cpu", options=hg.PlanOptions(pack=False)).memory
+    assert (apart.temporaries, apart.unpacked, apart.graph) == (0, 1600, 0)
+    g = hg.Graph("hosts")
+    g.memcpy(g.device_array("x", shape=4, dtype="f4"), g.param("p", "float32", shape=4, default=np.zeros(4, "f4"), copy=True))
+    g.memset(g.host_array("h", shape=2, dtype="f4"), 0)
+    with g.compile("recorder") as exe:
+        assert (exe.memory.arrays, exe.memory.staging) == (16, 24) == (exe.plan.memory.arrays, exe.plan.memory.staging)
