@@ -27,6 +27,7 @@ SHORT = {
     "07_jacobi": ["--side", "24", "--check-every", "5"],
     "08_decoder_step": ["--tokens", "24"],
     "09_conjugate_gradient": ["--size", "24", "--iterations", "16", "--devices", "1"],
+    "10_decoder_family": [],
 }
 
 

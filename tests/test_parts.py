@@ -74,6 +74,7 @@ except hg.PartMissing as error:
 CALLS = {
     "bench": "from hipgraphdsl.cli.entry import parser; parser('bench')",
     "cpu": "g.compile('cpu')",
+    "family": "hg.Family(build, batch=[1])",
     "formats": "g.export('saxpy.yaml')",
     "imports": "hg.Graph.from_handle(1, 'recorder')",
     "merge": "g.plan(target='nvidia:sm_90', batch=True)",

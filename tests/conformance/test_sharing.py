@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from places import HERE
+from places import HERE, other_library
 
 import hipgraphdsl as hg
 
@@ -302,3 +302,28 @@ def test_a_closed_family_and_arena_leave_nothing(name: Any) -> None:
     gc.collect()
     del family
     assert len(streams) == 3
+
+
+@pytest.mark.skipif("nvidia" not in HERE, reason="the allocators of torch and CuPy need a GPU")
+@pytest.mark.parametrize("library", ["torch", "cupy"])
+def test_an_arena_lies_in_memory_of_another_library(library: str) -> None:
+    other, blocks = other_library(library), dict[int, Any]()
+    if library == "torch":
+        arena = hg.Arena(
+            allocate=lambda nbytes, stream: other.cuda.caching_allocator_alloc(nbytes, stream=stream),
+            free=other.cuda.caching_allocator_delete,
+        )
+    else:
+
+        def allocate(nbytes: int, stream: int) -> int:
+            block = other.cuda.alloc(nbytes)
+            blocks[block.ptr] = block
+            return int(block.ptr)
+
+        arena = hg.Arena(allocate=allocate, free=blocks.pop)
+    with chain(100).compile("nvidia", memory=arena) as small, chain(5000).compile("nvidia", memory=arena) as large:
+        small.run(a=2.0)
+        large.run(a=2.0)
+        assert small.read("y").tolist() == result(100, 2.0)
+        assert large.read("y").tolist() == result(5000, 2.0)
+    assert not blocks
