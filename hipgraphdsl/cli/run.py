@@ -131,6 +131,7 @@ class _Done(NamedTuple):
     facts: dict[str, Any]
     arrays: dict[str, np.ndarray[Any, Any]]
     profile: Timeline | None
+    memory: str
 
 
 def _choices(options: argparse.Namespace) -> dict[str, Any]:
@@ -176,11 +177,12 @@ def _launched(
             "launches": options.repeat,
             "compile_ms": (built - start) * 1e3,
             "first_launch_us": (first - built) * 1e6,
+            "memory": exe.memory.to_dict(),
         }
         if options.repeat > 1:
             facts["launch_us"] = (end - first) * 1e6 / (options.repeat - 1)
         found = exe.gather(*names)
-        return None if found is None else _Done(facts, dict(zip(names, found)), profile)
+        return None if found is None else _Done(facts, dict(zip(names, found)), profile, str(exe.memory))
 
 
 def _print(done: _Done, summaries: list[dict[str, Any]]) -> None:
@@ -194,6 +196,7 @@ def _print(done: _Done, summaries: list[dict[str, Any]]) -> None:
         f"compiled in {facts['compile_ms']:.1f} ms; {repeats} launch{'es' * (repeats != 1)}:"
         f" the first took {facts['first_launch_us']:.1f} us{again}"
     )
+    console.print(done.memory)
     if summaries:
         heads = ("array", "dtype", "shape", "min", "max", "mean")
         rows = [

@@ -69,7 +69,9 @@ def run(options: argparse.Namespace) -> int:
     if options.option or options.backend:
         raise Misuse(f"--{'option' if options.option else 'backend'} belongs to -o FILE")
     if options.plan:
-        print(graph.plan(target=options.target, lanes=options.lanes))
+        plan = graph.plan(target=options.target, lanes=options.lanes)
+        print(plan)
+        print(f"  compiling it takes {plan.memory}")
         return GOOD
     for part in _pictured(graph.workflow(), options.rows or sys.maxsize):
         print_part(part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import TYPE_CHECKING
 
 from ..arrays import AllocArray, ExternalArray
@@ -44,6 +44,10 @@ class MemoryUse(Printed):
     def total(self) -> int:
         """The sum of all."""
         return sum(astuple(self))
+
+    def to_dict(self) -> dict[str, int]:
+        """Return the bytes by name, with the `total`."""
+        return {**asdict(self), "total": self.total}
 
     def _pieces(self) -> Iterator[tuple[str, str]]:
         yield f"{human_bytes(self.total)} of memory", "bold"

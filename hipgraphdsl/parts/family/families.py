@@ -17,7 +17,7 @@ import numpy as np
 
 from ...arrays import Array, ExternalArray, as_int
 from ...collecting import collector_paused
-from ...errors import DeclarationError, HipGraphError, suggested
+from ...errors import DeclarationError, HipGraphError, listed, suggested
 from ...executable import Executable
 from ...executable.arena import Arena
 from ...executable.memory import Block, Sharing
@@ -295,7 +295,7 @@ class Family:
             return tuple(found)
         for (name, sizes), size in zip(self._sizes.items(), asked):
             if self._fit == "refuse" and size not in sizes:
-                raise DeclarationError(f"{self!r} has no member of {name}={size}; it has {_text_of(sizes)}")
+                raise DeclarationError(f"{self!r} has no member of {name}={size}; it has {listed(sizes)}")
             if size < 1:
                 raise DeclarationError(f"{name}={size}: with fit={self._fit!r} the smallest size is 1")
         return asked
@@ -427,7 +427,7 @@ class Family:
         self.close()
 
     def __repr__(self) -> str:
-        sizes = " x ".join(f"{name} {_text_of(sizes)}" for name, sizes in self._sizes.items())
+        sizes = " x ".join(f"{name} {listed(sizes, 8)}" for name, sizes in self._sizes.items())
         built = getattr(self._build, "__name__", "build")
         return f"<Family of {built}: {sizes}; {len(self._members)} compiled>"
 
@@ -435,12 +435,6 @@ class Family:
 def _own_blocks(executable: Executable) -> list[Block]:
     """Return the memory of the arrays of an Executable, without that of the user."""
     return [block for block in executable._own.memory.arrays.values() if not isinstance(block.array, ExternalArray)]
-
-
-def _text_of(sizes: Sequence[int]) -> str:
-    """Return sizes in a line, without most of them if they are many."""
-    shown = sizes if len(sizes) <= 8 else (*sizes[:6], "...", sizes[-1])
-    return ", ".join(map(str, shown))
 
 
 def _is_sizes(value: Any) -> bool:
