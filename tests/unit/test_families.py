@@ -37,10 +37,15 @@ def family(**options: Any) -> hg.Family:
     return hg.Family(step, **{"runtime": "recorder", "batch": [4, 1, 2], **options})
 
 
+def wrong(value: Any) -> Any:
+    """Return a value of a type that is not asked for."""
+    return value
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: hg.Family(3, batch=[1]), "Family takes a function that returns the graph of one size"),
+        (lambda: hg.Family(wrong(3), batch=[1]), "Family takes a function that returns the graph of one size"),
         (lambda: family(fit="best"), "fit is one of 'smallest', 'exact', 'refuse' \\(got 'best'\\)"),
         (lambda: hg.Family(step, runtime="recorder"), "takes the sizes that its graphs are built for, such as batch="),
         (lambda: family(batch=[]), "batch: at least one size is needed"),
@@ -53,9 +58,9 @@ def family(**options: Any) -> hg.Family:
             "batches=3 is neither a list of sizes, as batches=\\[1, 2, 4\\], nor an option of Graph.compile",
         ),
         (lambda: family(ranks=3), "ranks=3 is neither a list of sizes"),
-        (lambda: hg.Arena(allocate=len), "takes two functions, allocate\\(nbytes, stream\\) and free\\(address\\), or neither"),
-        (lambda: hg.Arena(allocate=3, free=len), "takes two functions"),
-        (lambda: step(1).compile("recorder", memory=3), "memory, or arena, is one hipgraphdsl.Arena"),
+        (lambda: hg.Arena(allocate=wrong(len)), "takes two functions, allocate\\(nbytes, stream\\) and free\\(address\\), or neither"),
+        (lambda: hg.Arena(allocate=wrong(3), free=wrong(len)), "takes two functions"),
+        (lambda: step(1).compile("recorder", memory=wrong(3)), "memory, or arena, is one hipgraphdsl.Arena"),
         (lambda: step(1).compile("recorder", memory=hg.Arena(), arena=hg.Arena()), "memory, or arena, is one"),
     ],
 )
@@ -87,7 +92,7 @@ def test_a_launch_of_no_member_is_refused_and_the_family_goes_on(call: Callable[
 
 def test_a_build_that_returns_no_graph_is_named() -> None:
     with (
-        hg.Family(lambda batch: batch, batch=[1], runtime="recorder") as f,
+        hg.Family(wrong(lambda batch: batch), batch=[1], runtime="recorder") as f,
         pytest.raises(hg.DeclarationError, match="build\\(batch=1\\) returns a Graph \\(got 1\\)"),
     ):
         f.launch(batch=1)
