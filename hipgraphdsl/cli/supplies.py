@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,7 +95,10 @@ def _parameter_value(parameter: Parameter, text: str) -> Any:
         if kind == "c":
             return complex(text)
         if dtype.names is None:
-            return float(text)
+            number = float(text)
+            if math.isinf(number) and "inf" not in text.lower():  # an overflow, which float() does not say
+                raise ValueError
+            return number
         fields = ast.literal_eval(text)
         if isinstance(fields, dict):
             if fields.keys() != set(dtype.names):

@@ -718,7 +718,6 @@ def test_kernel_without_parameters_packs_nothing() -> None:
         ("int", 3, 3),
         ("int", np.int64(-5), -5),
         ("unsigned char", 255, 255),
-        ("int", True, 1),
         ("int", np.array(4), 4),
         ("float", 0.5, 0.5),
         ("float", 2, 2.0),
@@ -742,6 +741,7 @@ def test_value_is_taken(ctype: str, value: object, wanted: object) -> None:
     ("ctype", "value", "said"),
     [
         ("int", 0.5, "takes an int (got 0.5 of type float); convert it with int()"),
+        ("int", True, "takes an int (got True of type bool); convert it with int()"),
         ("int", 2**31, "an int from -2147483648 to 2147483647 (got 2147483648"),
         ("size_t", -1, "an int from 0 to 18446744073709551615"),
         ("int", "3", "takes an int"),
