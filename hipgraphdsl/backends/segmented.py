@@ -165,8 +165,10 @@ class SegmentedProgram(Program):
             operation = self.operations[self._members[step.index][0]]
             if isinstance(operation, CallEager) and not operation.waits:
                 prepared = operation.prepared(stream) if operation.prepared is not None and by_library else None
-                for call in [LaunchCall(operation.call, (stream,))] if prepared is None else prepared:
-                    calls.add(call)
+                # Where the runtime tells marks, what the function launches has that of the step.
+                call = operation.call if self.runtime.mark_words() is None else partial(self._do, step, operation)
+                for each in [LaunchCall(call, (stream,))] if prepared is None else prepared:
+                    calls.add(each)
             elif isinstance(operation, (CallEager, RunConditional)):
                 calls.add(LaunchCall(partial(self._do, step, operation), (stream,)))
 
@@ -174,7 +176,7 @@ class SegmentedProgram(Program):
         return calls
 
     def _do(self, step: Step, operation: CallEager | RunConditional, stream: int) -> None:
-        """Run a host step that may wait."""
+        """Run a host step."""
         with self.naming(step), Marking(self.runtime) as words:
             if words is not None:
                 words[0] = self.marks.of(self._members[step.index][0])
@@ -228,7 +230,7 @@ class SegmentedProgram(Program):
 
     def abort(self) -> bool:
         ended = [graph.abort() for graph in self._all()]
-        return all(ended)
+        return any(ended)
 
     def _all(self) -> tuple[Program, ...]:
         return (*self.graphs, *self._host.bodies())

@@ -382,14 +382,14 @@ def _supplied(name: str, value: Any, stored: Any, shape: tuple[int, ...], dtype:
 
 def parameter_of(data: Data, names: Names) -> tuple[str, np.dtype[Any], Any, tuple[int, ...], bool, int | None, int | None]:
     """Return name, dtype, default, shape, `copy`, `min` and `max` of the parameter that data represents."""
-    fields = Members(data, "a parameter")
-    name = fields.take("name", str)
-    dtype = as_dtype(dtype_of(fields.take("dtype")))
-    shape = shape_of(fields.take("shape", list, default=[]))
-    default = names.value(fields.take("default", default=None))
-    copy = fields.take("copy", bool, default=False)
-    least, most = (fields.take(key, int, default=None) for key in ("min", "max"))
-    fields.done(f"parameter {name[:60]!r}")
+    with Members(data, "a parameter") as fields:
+        name = fields.take("name", str)
+        dtype = as_dtype(dtype_of(fields.take("dtype")))
+        shape = shape_of(fields.take("shape", list, default=[]))
+        default = names.value(fields.take("default", default=None))
+        copy = fields.take("copy", bool, default=False)
+        least, most = (fields.take(key, int, default=None) for key in ("min", "max"))
+        fields.done(f"parameter {name[:60]!r}")
     return name, dtype, default, shape, copy, least, most
 
 

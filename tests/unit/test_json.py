@@ -670,6 +670,31 @@ def test_fault_in_an_indented_file_names_its_field_and_line(old: str, new: str, 
 @pytest.mark.parametrize(
     ("old", "new", "place", "said"),
     [
+        ('"default": 3', '"default": 1.5', "parameters[0].default", "parameter 'p': default: 1.5 is no value of dtype int32"),
+        ('"default": 3', '"default": "z"', "parameters[0].default", "there is no array 'z'"),
+        ('"default": 3', '"default": {"floating": 1}', "parameters[0].default", "{'floating': 1} is no value"),
+        ('"default": "x"', '"default": 3', "parameters[1].default", "parameter 'q' stands for an array of float32[4]"),
+        ('"default": "x"', '"default": "y"', "parameters[1].default", "parameter 'q'"),
+        ('"min": 1', '"min": 1.5', "parameters[0].min", "'min' is an integer"),
+        ('"dtype": "int32"', '"dtype": "int33"', "parameters[0].dtype", "there is no dtype 'int33'"),
+        ('"default": 3', '"standard": 3', "parameters[0].standard", "parameter 'p' has no field 'standard'"),
+    ],
+)
+def test_fault_of_a_parameter_in_an_indented_file_names_its_field_and_line(old: str, new: str, place: str, said: str) -> None:
+    g = Graph("g")
+    x, y = g.device_array("x", shape=4, dtype="f4"), g.host_array("y", shape=4, dtype="i4")
+    g.memset(y, g.param("p", "i4", 3, min=1))
+    g.memset(g.param("q", "f4", x, shape=4), 0)
+    lines = json.dumps(json.loads(g.to_json()), indent=2).splitlines()
+    first = lines.index('  "parameters": [')
+    at = next(i for i, line in enumerate(lines) if i > first and old in line)
+    lines[at] = lines[at].replace(old, new)
+    assert refused("\n".join(lines)).startswith(f"workflow file, line {at + 1}, {place}: {said}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "said"),
+    [
         ('"grid": 1', '"grid": 1, "grid": 1', "nodes[1]", "key 'grid' stands twice"),
         ('"grid": 1', '"grit": 1', "nodes[1].grid ('K0')", "field 'grid' is missing"),
         ('"dst": "work', '"pace": 1, "dst": "work', "nodes[0] ('H2D0')", "a memcpy node has no field 'pace'"),
