@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from ..errors import DeclarationError, shown
-from .dtypes import float_overflow, int_range, is_complex, is_extra, kind_of, unheld, widened
+from .dtypes import float_overflow, has_extras, int_range, is_complex, is_extra, kind_of, unheld, widened
 
 _MAX_DIMS = 32
 _MAX_DEVICES = 2**16
@@ -388,6 +388,15 @@ def _require_fields(given: Iterable[str], names: tuple[str, ...]) -> None:
         raise TypeError(
             f"their fields and those of the dtype differ: {said}; name them alike, or give tuples in the dtype's order"
         )
+
+
+def from_file(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return the values of a .npy file in a dtype that it cannot describe, of raw bytes or a uint8 view; others unchanged."""
+    if values.dtype == np.dtype(f"V{dtype.itemsize}"):
+        return values.view(dtype)
+    if has_extras(dtype) and values.dtype == np.uint8 and values.ndim and values.shape[-1] % dtype.itemsize == 0:
+        return np.ascontiguousarray(values).view(dtype)
+    return values
 
 
 def own_copy(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -52,8 +52,8 @@ class Fault(NamedTuple):
     names: tuple[str, ...]
     """The full name of the node that failed; several if they share its launch, none if none of the program has failed."""
     cause: str = ""
-    """With a name, the node of another graph that failed in what it launched; without, what failed before a launch of the program,
-    which therefore did not run to its end."""
+    """With a name: the node of another graph that failed, in what the named one launched. Without: what failed before a launch of
+    the program, which therefore did not run to its end."""
 
     @staticmethod
     def first(found: Iterable[Fault | None]) -> Fault | None:
@@ -101,7 +101,8 @@ class Marks:
         if mark:
             found.append(Fault(code, self._names(mark, disabled), said))
         elif code:
-            found.append(Fault(code, other._names(cause) if other is not None and is_own else (), said or "an operation of others"))
+            names = other._names(cause) if other is not None and is_own else ()
+            found.append(Fault(code, names, said or "an operation of others"))
         return Fault.first(found)
 
     def _names(self, mark: int, disabled: frozenset[int] = frozenset()) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from ..arrays import (
     as_dtype,
     as_rank,
     converted,
+    from_file,
     own_copy,
 )
 from ..arrays.coercion import as_path
@@ -367,8 +368,8 @@ def _require_same(
 
 def _supplied(name: str, value: Any, stored: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     try:
-        if isinstance(value, np.ndarray) and value.dtype == np.dtype(f"V{dtype.itemsize}"):
-            value = value.view(dtype)  # a .npy file has raw bytes for types that it cannot describe
+        if isinstance(value, np.ndarray):
+            value = from_file(value, dtype)
         # A list has no dtype, so it is converted; an ndarray must have the array's dtype.
         found = own_copy(value if isinstance(value, np.ndarray) else converted(value, dtype))
     except (TypeError, ValueError, OverflowError) as error:

@@ -924,10 +924,12 @@ def test_branch_inside_of_one_that_is_not_read_is_not_read() -> None:
     assert list(module.kernels) == ["c"]
 
 
-def test_files_that_begin_with_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+def test_files_and_texts_that_begin_with_a_byte_order_mark_are_read(tmp_path: Path) -> None:
     (tmp_path / "mine.h").write_text("\ufefftypedef float real;\n", encoding="utf-8")
     path = tmp_path / "k.hip"
     path.write_text('\ufeff#include "mine.h"\n__global__ void k(real* x) {}\n', encoding="utf-8")
-    signature = Module.from_file(path, options=[f"-I{tmp_path}"])["k"].signature
-    assert signature is not None
-    assert signature.parameters[0].dtype == np.dtype("f4")
+    for module in (Module.from_file(path, options=[f"-I{tmp_path}"]), Module(path.read_text("utf-8"), options=[f"-I{tmp_path}"])):
+        signature = module["k"].signature
+        assert signature is not None
+        assert signature.parameters[0].dtype == np.dtype("f4")
+        assert module.source.startswith("#include")
