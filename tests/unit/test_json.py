@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from specimens import OWN_KINDS, chain, everything, inner, module, pipeline, report
 
-from hipgraphdsl.arrays import HostArray
+from hipgraphdsl.arrays import HostArray, as_dtype
 from hipgraphdsl.document import text as document_text
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.graph import Graph
@@ -640,6 +640,26 @@ def test_nodes_know_their_lines_in_children_too(indent: int | None) -> None:
             assert set(at) == {1}
         else:
             assert [lines[line].strip() for line in at] == [f'"name": "{name}",' for name in names]
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "bfloat16", "float8_e5m2"])
+@pytest.mark.parametrize("form", ["payload", "negative", "usual"])
+def test_nan_keeps_its_bits(dtype: str, form: str) -> None:
+    usual = np.array(np.nan).astype(as_dtype(dtype))
+    word = usual.view(f"u{usual.itemsize}")
+    top = np.array(1 << 8 * usual.itemsize - 1, word.dtype)
+    bits = {"payload": word ^ word.dtype.type(1), "negative": word ^ top, "usual": word}[form]
+    value = np.asarray(bits).view(usual.dtype)[()]
+    assert value != value
+    g = Graph("g")
+    g.memset(g.host_array("x", shape=2, dtype=dtype), value, name="fill")
+    g.memset(g.host_array("y", shape=2, dtype=dtype), g.param("p", dtype, value))
+    text = g.to_json()
+    loaded = Graph.from_json(text)
+    assert loaded.to_json() == text
+    assert ('"struct"' in text) == (form != "usual")
+    for found in (loaded.dag.nodes["fill"]["node"].value, loaded.parameters["p"].default):
+        assert np.asarray(found, usual.dtype).tobytes() == value.tobytes()
 
 
 def indented_with(old: str, new: str) -> tuple[list[str], int]:
