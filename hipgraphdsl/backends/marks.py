@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..plan.steps import Plan
 from ..runtimes.base import Runtime
@@ -43,6 +43,24 @@ class Marking:
     def __exit__(self, *_: object) -> None:
         if self._words is not None:
             self._words[0], self._words[1], self._words[2] = self._around
+
+
+def marked(call: Callable[[int], None], runtime: Runtime, mark: int) -> Callable[[int], None]:
+    """Return a function that calls `call` as `Marking` does with a mark, in a fraction of its time."""
+    if runtime.mark_words() is None:
+        return call
+    words_of = runtime.mark_words
+
+    def marking(stream: int) -> None:
+        words: Any = words_of()  # of this thread
+        own, around = words[0], words[1]
+        words[0], words[1] = mark, own or around
+        try:
+            call(stream)
+        finally:
+            words[0], words[1] = own, around
+
+    return marking
 
 
 class Fault(NamedTuple):

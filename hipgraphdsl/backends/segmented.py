@@ -15,7 +15,7 @@ from .environment import Environment
 from .host_steps import HostSteps
 from .lanes import LaneStreams
 from .launch_calls import LaunchCalls
-from .marks import Fault, Marking
+from .marks import Fault, Marking, marked
 from .operations import CallEager, Nothing, Operation, RunConditional
 from .program import Program
 
@@ -165,8 +165,7 @@ class SegmentedProgram(Program):
             operation = self.operations[self._members[step.index][0]]
             if isinstance(operation, CallEager) and not operation.waits:
                 prepared = operation.prepared(stream) if operation.prepared is not None and by_library else None
-                # Where the runtime tells marks, what the function launches has that of the step.
-                call = operation.call if self.runtime.mark_words() is None else partial(self._do, step, operation)
+                call = marked(operation.call, self.runtime, self.marks.of(self._members[step.index][0]))
                 for each in [LaunchCall(call, (stream,))] if prepared is None else prepared:
                     calls.add(each)
             elif isinstance(operation, (CallEager, RunConditional)):
@@ -176,7 +175,7 @@ class SegmentedProgram(Program):
         return calls
 
     def _do(self, step: Step, operation: CallEager | RunConditional, stream: int) -> None:
-        """Run a host step."""
+        """Run a host step that may wait."""
         with self.naming(step), Marking(self.runtime) as words:
             if words is not None:
                 words[0] = self.marks.of(self._members[step.index][0])
