@@ -37,7 +37,7 @@ QUICK := not slow and not parts
 
 # What runs with clang too, without what compiles nothing or with another compiler than the chosen one, and without what a slow
 # test does again with the same kernels.
-BY_CLANG := -k "not gcc and not ziglang" tests/conformance/test_conformance.py $(wildcard tests/device/test_cpu_*.py) tests/device/test_kernel_programs.py \
+BY_CLANG := -k "not gcc and not ziglang" tests/conformance/test_conformance.py $(wildcard tests/device/test_cpu_*.py) tests/property/test_cpu_kernels.py tests/device/test_kernel_programs.py \
 	--deselect tests/device/test_kernel_programs.py::test_generated_kernels_compute_what_they_mean \
 	$(addprefix --deselect tests/conformance/test_conformance.py::test_,every_call_that_fails_leaves_nothing_behind \
 	closing_returns_everything the_recorded_graph_has_the_nodes_and_edges_of_the_plan)

@@ -27,7 +27,7 @@ from .arrays import (
     require_fit,
     whole_array,
 )
-from .errors import DeclarationError, listed, node_error
+from .errors import DeclarationError, at_field, listed, node_error
 from .hazards import AFTER, HazardTracker, Pending, Reason, near_before
 from .kernels import Symbol
 from .nodes.base import Node, a_or_an, check_name
@@ -136,12 +136,27 @@ class Draft:
             raise DeclarationError(
                 f"parameter {name!r}: copy=True is for parameters with a shape; scalars are always copied", array=name
             )
+        with at_field("default"):
+            default = self._kept_default(name, dtype, default, shape, copy)
+        limits = checked_limits(name, dtype, shape, default, least, most)
+        parameter = Parameter(name, dtype, default, shape, bool(copy), min=limits[0], max=limits[1])
+        with at_field("default"):
+            standing = array_by_default(parameter, self.arrays)
+            if standing is not None:
+                require_fit(name, parameter, standing)
+        self.snapshot = None
+        self.parameters[name] = parameter
+        return parameter
+
+    def _kept_default(self, name: str, dtype: np.dtype[Any], default: Any, shape: tuple[int, ...], copy: bool) -> Any:
+        """Return the default of a parameter as it is kept; None stays None."""
         if copy and default is not None:
-            default = own_copy(array_values(f"parameter {name!r}: default", default, dtype, shape, name))
-            default.flags.writeable = False
-        elif default is not None and not shape:
-            default = kept_value(default, dtype, f"parameter {name!r}: default")
-        elif isinstance(default, Viewable):
+            values = own_copy(array_values(f"parameter {name!r}: default", default, dtype, shape, name))
+            values.flags.writeable = False
+            return values
+        if default is not None and not shape:
+            return kept_value(default, dtype, f"parameter {name!r}: default")
+        if isinstance(default, Viewable):
             default = whole_array(name, default)
             if default.kind != "external" and self.arrays.get(default.name) is not default:
                 raise DeclarationError(
@@ -155,14 +170,7 @@ class Draft:
                 f" of the graph, or an object with memory (got {default!r})",
                 array=name,
             )
-        limits = checked_limits(name, dtype, shape, default, least, most)
-        parameter = Parameter(name, dtype, default, shape, bool(copy), min=limits[0], max=limits[1])
-        standing = array_by_default(parameter, self.arrays)
-        if standing is not None:
-            require_fit(name, parameter, standing)
-        self.snapshot = None
-        self.parameters[name] = parameter
-        return parameter
+        return default
 
     def require_new(self, name: str, what: str, known: Mapping[str, Any]) -> None:
         """Raise DeclarationError if the name of an array or a parameter is invalid or taken."""

@@ -74,7 +74,7 @@ class DeclarationError(HipGraphError, ValueError):
     array : str or None
         Name of the invalid array, parameter or kernel.
     field : str or None
-        Name of the invalid field of the node.
+        Name of the invalid field of the node or the parameter.
     """
 
     def __init__(self, message: str, *, node: str | None = None, array: str | None = None, field: str | None = None) -> None:
@@ -87,6 +87,22 @@ class DeclarationError(HipGraphError, ValueError):
         """Return the error of the same node by its full name, which begins with those of the nodes that hold it."""
         said = str(self).replace(f"node {node.rpartition('/')[2]!r}", f"node {node!r}", 1)
         return DeclarationError(said, node=node, array=self.array, field=self.field)
+
+
+class at_field:  # noqa: N801  # used in a with statement, as `naming` is
+    """Name in a DeclarationError that is raised inside, and names no field, this field of what is declared."""
+
+    __slots__ = ("field",)
+
+    def __init__(self, field: str) -> None:
+        self.field = field
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        if isinstance(error, DeclarationError):
+            error.field = error.field or self.field
 
 
 def node_error(node: str, why: str, *, array: str | None = None) -> DeclarationError:

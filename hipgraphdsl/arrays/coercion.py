@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from ..errors import DeclarationError, shown
-from .dtypes import float_overflow, int_range, is_complex, is_extra, kind_of, unheld, widened
+from .dtypes import float_overflow, has_extras, int_range, is_complex, is_extra, kind_of, unheld, widened
 
 _MAX_DIMS = 32
 _MAX_DEVICES = 2**16
@@ -96,6 +96,107 @@ def as_number(value: Any) -> Any:
     if isinstance(value, np.generic) and kind_of(value.dtype) not in "biufc":  # NumPy takes a date for a number
         raise ValueError("it is no number")
     return value
+
+
+class NoValueError(ValueError):
+    """Why a value is none of a dtype.
+
+    Attributes
+    ----------
+    wanted : str
+        What the dtype takes, as in ``"an int from 0 to 255"``.
+    hint : str
+        The rest of a message that says `wanted` and the value.
+    """
+
+    def __init__(self, why: str, wanted: str, hint: str = "") -> None:
+        super().__init__(why)
+        self.wanted, self.hint = wanted, hint
+
+
+_WANTED: Final = {"b": "True or False", "i": "an int", "u": "an int", "f": "a float", "c": "a complex number"}
+
+
+def scalar_value(value: Any, dtype: np.dtype[Any]) -> int | float | complex:
+    """Return one number as Python's, rounded to a dtype of numbers.
+
+    The rule of every scalar: arguments, fills, parameters and their values, fields of structs. An integer dtype takes integers of
+    any type, and neither a bool nor a float, not even a whole one; a float dtype takes integers and floats; a complex one complex
+    numbers too; bool takes a bool, 0 and 1. Only rounding of floats changes a value.
+
+    Raises
+    ------
+    NoValueError
+        If the value is none of the dtype.
+    """
+    if type(value) is float and dtype.char in "fd":  # most values; what does not fit is refused below
+        plain = value if dtype.char == "d" else ctypes.c_float(value).value
+        if math.isfinite(plain):
+            return plain
+    elif type(value) is int and dtype.kind in "iu":
+        least, most = int_range(dtype)
+        if least <= value <= most:
+            return value
+    kind = kind_of(dtype)
+    wanted = _WANTED[kind]
+    try:
+        number = as_number(value)
+    except ValueError as error:
+        raise NoValueError(str(error), wanted) from None
+    if kind != "c" and is_complex(number):
+        raise NoValueError("it is complex", wanted)
+    is_bool = isinstance(number, (bool, np.bool_))
+    if kind in "fc":
+        if is_bool:
+            raise NoValueError("it is no number", wanted)
+        return _rounded(number, dtype, wanted)
+    # Integers of ml_dtypes have no `__index__`.
+    whole = int(number) if is_bool or _is_numpy(number, "iu") else as_int(number)
+    if kind == "b":
+        if whole not in (0, 1):
+            raise NoValueError("it is neither true nor false", wanted)
+        return bool(whole)
+    if whole is None or is_bool:
+        hint = "; convert it with int()" * (is_bool or isinstance(number, float) or _is_numpy(number, "f"))
+        raise NoValueError(f"it is no integer{hint}", wanted, hint)
+    least, most = int_range(dtype)
+    if not least <= whole <= most:
+        raise NoValueError(f"the range is {least}..{most}", f"an int from {least} to {most}")
+    return whole
+
+
+def _is_numpy(number: Any, kinds: str) -> bool:
+    return isinstance(number, np.generic) and kind_of(number.dtype) in kinds
+
+
+def _rounded(number: Any, dtype: np.dtype[Any], wanted: str) -> float | complex:
+    """Return a number as a float or complex dtype takes it."""
+    is_part = kind_of(dtype) == "f"
+    try:
+        plain: Any = float(number) if is_part else complex(number)
+    except OverflowError:
+        raise _too_large(dtype) from None
+    except (TypeError, ValueError, RuntimeError):  # as torch's tensors raise
+        raise NoValueError("it is no number", wanted) from None
+    made: float | complex
+    if dtype.itemsize == (8 if is_part else 16):
+        made = plain
+    elif is_part and dtype.itemsize == 4:
+        made = ctypes.c_float(plain).value  # much faster than NumPy's conversion
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):
+            held = np.array(plain).astype(dtype)
+        if (dtype.itemsize == 1 or not is_part) and unheld(np.array(plain), held).any():
+            raise _too_large(dtype)
+        made = float(held) if is_part else complex(held)
+    if isinstance(made, float) and math.isinf(made) and number != made:  # also of a decimal, which overflows without an error
+        raise _too_large(dtype)
+    return made
+
+
+def _too_large(dtype: np.dtype[Any]) -> NoValueError:
+    why = float_overflow(dtype)
+    return NoValueError(why, f"a number that {dtype.name} can hold", f"; {why}")
 
 
 def as_element(value: Any) -> Any:
@@ -287,6 +388,15 @@ def _require_fields(given: Iterable[str], names: tuple[str, ...]) -> None:
         raise TypeError(
             f"their fields and those of the dtype differ: {said}; name them alike, or give tuples in the dtype's order"
         )
+
+
+def from_file(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return the values of a .npy file in a dtype that it cannot describe, of raw bytes or a uint8 view; others unchanged."""
+    if values.dtype == np.dtype(f"V{dtype.itemsize}"):
+        return values.view(dtype)
+    if has_extras(dtype) and values.dtype == np.uint8 and values.ndim and values.shape[-1] % dtype.itemsize == 0:
+        return np.ascontiguousarray(values).view(dtype)
+    return values
 
 
 def own_copy(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..plan.steps import Plan
 from ..runtimes.base import Runtime
@@ -45,6 +45,24 @@ class Marking:
             self._words[0], self._words[1], self._words[2] = self._around
 
 
+def marked(call: Callable[[int], None], runtime: Runtime, mark: int) -> Callable[[int], None]:
+    """Return a function that calls `call` as `Marking` does with a mark, in a fraction of its time."""
+    if runtime.mark_words() is None:
+        return call
+    words_of = runtime.mark_words
+
+    def marking(stream: int) -> None:
+        words: Any = words_of()  # of this thread
+        own, around = words[0], words[1]
+        words[0], words[1] = mark, own or around
+        try:
+            call(stream)
+        finally:
+            words[0], words[1] = own, around
+
+    return marking
+
+
 class Fault(NamedTuple):
     """A failure that a program knows of."""
 
@@ -52,7 +70,8 @@ class Fault(NamedTuple):
     names: tuple[str, ...]
     """The full name of the node that failed; several if they share its launch, none if none of the program has failed."""
     cause: str = ""
-    """What failed before a launch of the program, which therefore did not run to its end."""
+    """With a name: the node of another graph that failed, in what the named one launched. Without: what failed before a launch of
+    the program, which therefore did not run to its end."""
 
     @staticmethod
     def first(found: Iterable[Fault | None]) -> Fault | None:
@@ -94,22 +113,23 @@ class Marks:
         # Ask all: what is left would be told of a later failure.
         found = [marks.failed(runtime) for marks in self._inside.values()]
         mark, cause, code = runtime.failed_mark(self.first, _BLOCK)
+        other = _known.get(cause - cause % _BLOCK)
+        is_own = other is not None and other._shared is self._shared
+        said = "" if other is None or is_own else other._said(cause)
         if mark:
-            found.append(Fault(code, self._names(mark, disabled)))
+            found.append(Fault(code, self._names(mark, disabled), said))
         elif code:
-            other = _known.get(cause - cause % _BLOCK)
-            if other is None:
-                found.append(Fault(code, (), "an operation of others"))
-            elif other._shared is self._shared:
-                found.append(Fault(code, other._names(cause)))
-            else:
-                names = " or ".join(map(repr, other._names(cause)))
-                found.append(Fault(code, (), f"node {names} of graph {other._shared.graph!r}"))
+            names = other._names(cause) if other is not None and is_own else ()
+            found.append(Fault(code, names, said or "an operation of others"))
         return Fault.first(found)
 
     def _names(self, mark: int, disabled: frozenset[int] = frozenset()) -> tuple[str, ...]:
         """Return the full names of the nodes of the launch that has a mark."""
         return tuple(self._prefix + self.plan.steps[i].name for i in self._run(mark) if i not in disabled)
+
+    def _said(self, mark: int) -> str:
+        """Return the nodes of a launch, for messages about another graph."""
+        return f"node {' or '.join(map(repr, self._names(mark)))} of graph {self._shared.graph!r}"
 
     def unfinished(self, runtime: Runtime, disabled: frozenset[int] = frozenset()) -> tuple[str, ...]:
         """Return the full names of the nodes that the first launch in flight has not finished, in the order of the plan.

@@ -54,7 +54,7 @@ def blamed_on(fault: Fault, error: HipError, program: Program) -> HipError:
         hint = f"{what} on its stream, or on one that it waits for"
         return error.hinted(f"{error.hint}; {hint}" if error.hint else hint)
     if len(names) == 1:
-        return error.of(names[0])
+        return error.of(names[0], f"it launched {fault.cause}, which failed") if fault.cause else error.of(names[0])
     hint = f"it is {names[0]!r} or one of the nodes that share its launch: {listed(names[1:], 20)}"
     return error.of(names[0], f"{error.hint}; {hint}" if error.hint else hint)
 
@@ -134,7 +134,7 @@ class Program(ABC):
         return self.marks.failed(self.runtime, self.disabled)
 
     def abort(self) -> bool:
-        """Stop launches in flight from starting further nodes; return False where the platform cannot."""
+        """Stop launches in flight from starting further nodes, where the platform can; return whether anything was stopped."""
         return False
 
     @abstractmethod

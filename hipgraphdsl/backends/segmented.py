@@ -15,7 +15,7 @@ from .environment import Environment
 from .host_steps import HostSteps
 from .lanes import LaneStreams
 from .launch_calls import LaunchCalls
-from .marks import Fault, Marking
+from .marks import Fault, Marking, marked
 from .operations import CallEager, Nothing, Operation, RunConditional
 from .program import Program
 
@@ -165,8 +165,9 @@ class SegmentedProgram(Program):
             operation = self.operations[self._members[step.index][0]]
             if isinstance(operation, CallEager) and not operation.waits:
                 prepared = operation.prepared(stream) if operation.prepared is not None and by_library else None
-                for call in [LaunchCall(operation.call, (stream,))] if prepared is None else prepared:
-                    calls.add(call)
+                call = marked(operation.call, self.runtime, self.marks.of(self._members[step.index][0]))
+                for each in [LaunchCall(call, (stream,))] if prepared is None else prepared:
+                    calls.add(each)
             elif isinstance(operation, (CallEager, RunConditional)):
                 calls.add(LaunchCall(partial(self._do, step, operation), (stream,)))
 
@@ -228,7 +229,7 @@ class SegmentedProgram(Program):
 
     def abort(self) -> bool:
         ended = [graph.abort() for graph in self._all()]
-        return all(ended)
+        return any(ended)
 
     def _all(self) -> tuple[Program, ...]:
         return (*self.graphs, *self._host.bodies())

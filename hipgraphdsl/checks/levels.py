@@ -103,10 +103,16 @@ class CheckedLevel(Level):
         """Number of child nodes that hold this workflow, counted for every use of their own workflows."""
         return sum(holder.uses for holder in self.holders) or 1
 
-    def value(self, axis: Any) -> int | None:
-        """Return an extent of a grid or block; None if it is set at launch."""
-        extent = self.default(axis) if isinstance(axis, Parameter) else axis
-        return None if extent is None else int(extent)
+    def value(self, value: Any) -> int | None:
+        """Return an argument or extent as an int, a parameter as its value here; None if it has none, or is no integer."""
+        if type(value) is int:
+            return value
+        if isinstance(value, Parameter):
+            value = self.default(value)
+        try:
+            return int(value.__index__())
+        except (AttributeError, TypeError):
+            return None
 
     def default(self, parameter: Parameter) -> Any:
         """Return the value of a scalar parameter or an expression here, as far as bindings and defaults tell; else None."""

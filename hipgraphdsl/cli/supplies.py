@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Parameter, kind_of
+from ..arrays import Parameter, from_file, kind_of
 from ..errors import DeclarationError, listed, suggested
 from ..graph import Graph
 from ..nodes.workflow import Level, Workflow
@@ -50,7 +51,14 @@ def supplied_graph(options: argparse.Namespace) -> tuple[Graph, dict[str, np.nda
             f"hipgraphdsl: {options.workflow} holds native code, which is compiled and run now; run only files that you trust",
             file=sys.stderr,
         )
-    return graph, {} if is_file else given
+    return graph, {} if is_file else {name: _for_array(graph, name, values) for name, values in given.items()}
+
+
+def _for_array(graph: Graph, name: str, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the values of a file for an array of the graph; unchanged if it has none of that name, which `write` refuses."""
+    level, inner = Level(graph.workflow()).at(name)
+    array = level.workflow.arrays.get(inner)
+    return values if array is None else from_file(values, array.dtype)
 
 
 def parameter_values(graph: Graph, items: Sequence[str]) -> dict[str, Any]:
@@ -83,8 +91,7 @@ def _parameter_value(parameter: Parameter, text: str) -> Any:
                 f"parameter {parameter.name!r} is an array of {dtype}{list(parameter.shape)}: give"
                 f" --param {parameter.name}=@FILE.npy"
             )
-        values = np.ascontiguousarray(load_npy(text[1:]))
-        return values.view(dtype) if values.dtype == np.dtype(f"V{dtype.itemsize}") else values
+        return from_file(np.ascontiguousarray(load_npy(text[1:])), dtype)
     try:
         kind = kind_of(dtype)
         if kind == "b":
@@ -94,7 +101,10 @@ def _parameter_value(parameter: Parameter, text: str) -> Any:
         if kind == "c":
             return complex(text)
         if dtype.names is None:
-            return float(text)
+            number = float(text)
+            if math.isinf(number) and "inf" not in text.lower():  # an overflow, which float() does not say
+                raise ValueError
+            return number
         fields = ast.literal_eval(text)
         if isinstance(fields, dict):
             if fields.keys() != set(dtype.names):

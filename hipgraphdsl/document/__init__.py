@@ -25,7 +25,7 @@ References are text: ``"x[3, 8:248, 0:10:2]"`` is a view, ``{"param": "a"}`` a p
 ``{"symbol": "module:table[0:4]"}`` a variable of a module, ``{"read": view}``, ``{"write": view}`` and ``{"update":
 view}`` say how an argument is used. Values that JSON lacks are tagged: ``{"float": "nan"}``, ``{"complex": [re,
 im]}``, ``{"bytes": base64}``, ``{"str": text}``, ``{"tuple": [...]}``, ``{"dict": {...}}``, ``{"numpy": dtype,
-"value": v}``, ``{"struct": dtype, "base64": b}``, ``{"ndarray": dtype, "shape": [...], "base64": b}``.
+"value": v}``, ``{"struct": dtype, "base64": b}`` (a NaN with a payload too), ``{"ndarray": dtype, "shape": [...], "base64": b}``.
 
 Inferred edges are not stored: loading replays the declarations, which infers them again. References of
 kernels (NumPy functions for `verify`), handles of semaphores and source locations of declarations are not stored. Loading

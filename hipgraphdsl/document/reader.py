@@ -25,6 +25,7 @@ from ..arrays import (
     as_dtype,
     as_rank,
     converted,
+    from_file,
     own_copy,
 )
 from ..arrays.coercion import as_path
@@ -367,8 +368,8 @@ def _require_same(
 
 def _supplied(name: str, value: Any, stored: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     try:
-        if isinstance(value, np.ndarray) and value.dtype == np.dtype(f"V{dtype.itemsize}"):
-            value = value.view(dtype)  # a .npy file has raw bytes for types that it cannot describe
+        if isinstance(value, np.ndarray):
+            value = from_file(value, dtype)
         # A list has no dtype, so it is converted; an ndarray must have the array's dtype.
         found = own_copy(value if isinstance(value, np.ndarray) else converted(value, dtype))
     except (TypeError, ValueError, OverflowError) as error:
@@ -382,14 +383,14 @@ def _supplied(name: str, value: Any, stored: Any, shape: tuple[int, ...], dtype:
 
 def parameter_of(data: Data, names: Names) -> tuple[str, np.dtype[Any], Any, tuple[int, ...], bool, int | None, int | None]:
     """Return name, dtype, default, shape, `copy`, `min` and `max` of the parameter that data represents."""
-    fields = Members(data, "a parameter")
-    name = fields.take("name", str)
-    dtype = as_dtype(dtype_of(fields.take("dtype")))
-    shape = shape_of(fields.take("shape", list, default=[]))
-    default = names.value(fields.take("default", default=None))
-    copy = fields.take("copy", bool, default=False)
-    least, most = (fields.take(key, int, default=None) for key in ("min", "max"))
-    fields.done(f"parameter {name[:60]!r}")
+    with Members(data, "a parameter") as fields:
+        name = fields.take("name", str)
+        dtype = as_dtype(dtype_of(fields.take("dtype")))
+        shape = shape_of(fields.take("shape", list, default=[]))
+        default = names.value(fields.take("default", default=None))
+        copy = fields.take("copy", bool, default=False)
+        least, most = (fields.take(key, int, default=None) for key in ("min", "max"))
+        fields.done(f"parameter {name[:60]!r}")
     return name, dtype, default, shape, copy, least, most
 
 

@@ -501,6 +501,8 @@ class Executable:
     def elapsed_us(self, start: Any, stop: Any) -> float:
         """Wait, and return microseconds between two events that the last launch recorded, given by name or as Event.
 
+        A shared event has the time of whoever recorded it last: launch a clone or a graph that records it too after this call.
+
         Raises
         ------
         DeclarationError

@@ -239,7 +239,7 @@ class Module:
             raise DeclarationError(f"a module's source is a str of HIP C++ (got {said(source)}); for files use Module.from_file")
         if isinstance(options, str):
             raise DeclarationError(f"a module's options are a list of strings: options=[{options!r}] (got one string)")
-        self._read(source, name, options, structs, Headers(options), None)
+        self._read(source.removeprefix("\ufeff"), name, options, structs, Headers(options), None)
         frame = sys._getframe(1)
         self._origin = Origin(frame.f_code.co_filename, frame.f_lineno)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Viewable, as_element, as_number, float_overflow, int_range, is_extra, kind_of, own_copy, unheld
+from ..arrays import NoValueError, Viewable, as_element, is_extra, kind_of, own_copy, scalar_value
 from ..errors import DeclarationError, shown
 from .signature import KernelParameter, Signature
 
@@ -78,48 +77,12 @@ def said(value: object) -> str:
 
 
 def _number(dtype: np.dtype[Any], value: object, taker: KernelParameter | str, where: str) -> int | float | complex:
-    """Convert `value` to a Python number in the range of `dtype`, or refuse it; `taker` is a parameter or a struct's field."""
-
-    def refuse(wanted: str, hint: str = "") -> DeclarationError:
+    """Return a value as a number of `dtype`, or refuse it; `taker` is a parameter or a struct's field."""
+    try:
+        return scalar_value(value, dtype)
+    except NoValueError as error:
         what, array = (f"field {taker!r}", "") if isinstance(taker, str) else (f"parameter '{taker}'", taker.name)
-        return DeclarationError(f"{where}: {what} takes {wanted} (got {said(value)}){hint}", array=array)
-
-    try:
-        plain = as_number(value)
-    except ValueError:
-        plain = None
-    if isinstance(plain, np.generic):
-        plain = float(plain) if kind_of(plain.dtype) == "f" else plain.item()
-    kind = kind_of(dtype)
-    if kind == "b":
-        if isinstance(plain, bool) or (isinstance(plain, int) and plain in (0, 1)):
-            return bool(plain)
-        raise refuse("True or False")
-    if kind in "iu":
-        least, most = int_range(dtype)
-        if not isinstance(plain, int):
-            raise refuse("an int", "; convert it with int()" if isinstance(plain, float) else "")
-        if not least <= plain <= most:
-            raise refuse(f"an int from {least} to {most}")
-        return int(plain)
-    if not isinstance(plain, (int, float, complex) if kind == "c" else (int, float)) or isinstance(plain, bool):
-        raise refuse("a complex number" if kind == "c" else "a float")
-    try:
-        number = complex(plain) if kind == "c" else float(plain)  # type: ignore[arg-type]  # complex only if kind is "c"
-    except OverflowError:
-        raise refuse(f"a number that {dtype.name} can hold") from None
-    if dtype.itemsize == (16 if kind == "c" else 8):
-        return number
-    if isinstance(number, float) and dtype.itemsize == 4 and math.isfinite(number):  # much faster than NumPy's conversion
-        rounded = ctypes.c_float(number).value
-        if math.isinf(rounded):
-            raise refuse(f"a number that {dtype.name} can hold")
-        return rounded
-    with np.errstate(over="ignore", invalid="ignore"):
-        made = np.array(number).astype(dtype)
-    if unheld(np.array(number), made).any():
-        raise refuse(f"a number that {dtype.name} can hold", f"; {float_overflow(dtype)}")
-    return number if kind == "c" else float(made)
+        raise DeclarationError(f"{where}: {what} takes {error.wanted} (got {said(value)}){error.hint}", array=array) from None
 
 
 def struct_error(dtype: np.dtype[Any], value: object, where: str, array: str | None = None, why: str = "") -> DeclarationError:

@@ -354,28 +354,23 @@ def _bound_array(inner: Array | Parameter, value: Any, node: str) -> ArrayView:
 
 def _bound_value(inner: Parameter, value: Any, node: str) -> Any:
     """Validate and return the value or parameter bound to a scalar parameter of a child."""
-    _require_within(inner, value, node)
-    if isinstance(value, Parameter):
-        if value.terms and inner.dtype.kind in "iu":
-            return value
-        if value.dtype != inner.dtype or value.shape:
-            raise node_error(node, f"parameter {inner.name!r} of the child is {inner.dtype}; {value!r} is not")
-        return value
-    element_value(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
-    return deepcopy(value)
-
-
-def _require_within(inner: Parameter, value: Any, node: str) -> None:
-    """Refuse a parameter or expression that can be beyond the bounds of the scalar parameter that it is bound to."""
-    if isinstance(value, Parameter):
-        if value.shape or value.dtype.kind not in "iub":
-            return
+    if not isinstance(value, Parameter):
+        number = element_value(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
+        if inner.limits:
+            _require_within(inner, number, number, f"it is bound to {value}", node)
+        return deepcopy(value)
+    if not value.shape and value.dtype.kind in "iub":
         low, high = value.bounds
-    elif not inner.limits:
-        return
-    else:
-        low = high = element_value(value, inner.dtype, f"node {node!r}: parameter {inner.name!r}")
+        _require_within(inner, low, high, f"{value.name} can be {low} to {high}", node)
+    if value.terms and inner.dtype.kind in "iu":
+        return value
+    if value.dtype != inner.dtype or value.shape:
+        raise node_error(node, f"parameter {inner.name!r} of the child is {inner.dtype}; {value!r} is not")
+    return value
+
+
+def _require_within(inner: Parameter, low: int, high: int, given: str, node: str) -> None:
+    """Refuse values from `low` to `high` that can be beyond the bounds of the scalar parameter that they are bound to."""
     if (inner.min is not None and low < inner.min) or (inner.max is not None and high > inner.max):
         least, most = inner.bounds
-        given = f"{value.name} can be {low} to {high}" if isinstance(value, Parameter) else f"it is bound to {value}"
         raise node_error(node, f"parameter {inner.name!r} of the child is from {least} to {most}, and {given}", array=inner.name)

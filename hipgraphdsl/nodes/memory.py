@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from copy import deepcopy
-from ctypes import c_float
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final
 
@@ -21,17 +19,15 @@ from ..arrays import (
     HostArray,
     MovingView,
     Need,
+    NoValueError,
     Parameter,
     Viewable,
     as_element,
-    as_number,
     converted,
     device_need,
-    float_overflow,
-    int_range,
-    is_complex,
     is_extra,
     kind_of,
+    scalar_value,
 )
 from ..arrays.views import selector_text
 from ..errors import DeclarationError, node_error, shown
@@ -213,21 +209,17 @@ def element_bytes(value: Any, dtype: np.dtype[Any], where: str) -> bytes:
 
 def element_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
     """Convert a parameter's value to `dtype`; return a Python number, or for a struct a read-only numpy.void."""
-    if type(value) is float and dtype.char in "fd":  # most values; what does not fit is refused below
-        plain = value if dtype.char == "d" else c_float(value).value
-        if math.isfinite(plain):
-            return plain
-    elif type(value) is int and dtype.kind in "iu":
-        least, most = int_range(dtype)
-        if least <= value <= most:
-            return value
+    if dtype.kind != "V" or is_extra(dtype):
+        try:
+            return scalar_value(value, dtype)
+        except NoValueError as error:
+            raise _no_value(value, dtype, where, error) from None
     is_number = isinstance(value, (int, float, complex, np.number)) or (isinstance(value, np.ndarray) and not value.dtype.names)
     if dtype.names and is_number:  # NumPy would assign it to every field
         raise struct_error(dtype, value, where)
     element = _element(value, dtype, where)
     element.flags.writeable = False
-    found = element[()]
-    return found if isinstance(found, np.void) else found.item()
+    return element[()]
 
 
 def kept_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
@@ -245,34 +237,27 @@ def kept_value(value: Any, dtype: np.dtype[Any], where: str) -> Any:
 
 
 def _element(value: Any, dtype: np.dtype[Any], where: str) -> np.ndarray[Any, Any]:
+    element = np.zeros((), dtype)
     try:
-        kind = kind_of(dtype)
-        value = as_element(value) if kind == "V" else as_number(value)
-        if kind in "fc" and isinstance(value, (bool, np.bool_)):
-            raise ValueError("it is no number")
-        if kind in "biuf" and is_complex(value):  # NumPy would drop the imaginary part
-            raise ValueError("it is complex")
-        if kind in "iu":
-            if isinstance(value, (bool, np.bool_)) or int(value) != value:
-                raise ValueError("it is no integer")
-            least, most = int_range(dtype)
-            if not least <= int(value) <= most:
-                raise ValueError(f"the range is {least}..{most}")
-        elif dtype.kind == "b" and value not in (0, 1):
-            raise ValueError("it is neither true nor false")
-        element = np.zeros((), dtype)
-        with np.errstate(over="raise"):
+        if kind_of(dtype) != "V":
+            number = scalar_value(value, dtype)
+            # NumPy's own keeps what the conversion of a NaN loses.
+            element[()] = value if getattr(value, "dtype", None) == dtype else np.array(number).astype(dtype)
+        else:
+            value = as_element(value)
             by_field = bool(dtype.names) and isinstance(value, (tuple, Mapping, np.void))
-            whole = is_extra(dtype) or (kind == "V" and not by_field)
-            element[()] = converted(value, dtype) if whole else struct_fields(dtype, value, where)
+            element[()] = struct_fields(dtype, value, where) if by_field else converted(value, dtype)
     except DeclarationError:
         raise
-    except (TypeError, ValueError, OverflowError, FloatingPointError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         if dtype.names:
             raise struct_error(dtype, value, where, why=str(error)) from None
-        why = float_overflow(dtype) if isinstance(error, FloatingPointError) else str(error)
-        raise DeclarationError(f"{where}: {shown(value)} is no value of dtype {dtype}: {why}") from None
+        raise _no_value(value, dtype, where, error) from None
     return element
+
+
+def _no_value(value: Any, dtype: np.dtype[Any], where: str, why: Exception) -> DeclarationError:
+    return DeclarationError(f"{where}: {shown(value)} is no value of dtype {dtype}: {why}")
 
 
 def _unfillable(dst: ArrayView) -> str:

@@ -40,15 +40,27 @@ class _Names(Protocol):
 
 
 class Members:
-    """The members of one JSON object; each is taken once, and `done` rejects members that were not taken."""
+    """The members of one JSON object; each is taken once, and `done` rejects members that were not taken.
+
+    As a context, it names in a DeclarationError that is raised inside the member that was taken last.
+    """
 
     def __init__(self, data: Any, what: str) -> None:
         if not isinstance(data, dict):
             raise DeclarationError(f"{what} is an object {{...}} (got {shown(data)})")
         self.data = dict(data)
+        self._last: str | None = None
+
+    def __enter__(self) -> Members:
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, _: Any) -> None:
+        if isinstance(error, DeclarationError):
+            error.field = error.field or self._last
 
     def take(self, key: str, *types: type, default: Any = ...) -> Any:
         """Remove and return a key's value; raise DeclarationError if it is missing without a default or of none of `types`."""
+        self._last = key
         if key not in self.data:
             if default is ...:
                 raise DeclarationError(f"field {key!r} is missing")
@@ -61,7 +73,7 @@ class Members:
     def done(self, what: str) -> None:
         """Raise DeclarationError if a member has not been taken."""
         if self.data:
-            key = next(iter(self.data))
+            key = self._last = next(iter(self.data))
             raise DeclarationError(f"{what} has no field {key[:60]!r}")
 
 

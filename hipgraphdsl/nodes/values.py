@@ -208,7 +208,7 @@ class Names:
             if not all(type(key) is str for key in value):
                 raise DeclarationError(f"a dict whose keys are not all strings ({shown(value)})")
             return {"dict": {key: self.value_data(item) for key, item in value.items()}}
-        if isinstance(value, np.void):
+        if isinstance(value, np.void) or (isinstance(value, np.generic) and _has_payload(value)):
             return {"struct": dtype_data(value.dtype), "base64": base64_text(value.tobytes())}
         if isinstance(value, np.generic) and is_stored(value.dtype):
             return {"numpy": dtype_data(value.dtype), "value": self.value_data(_plain(value))}
@@ -332,6 +332,12 @@ def is_stored(dtype: np.dtype[Any]) -> bool:
     """Return whether a file can store values of a dtype: numbers up to 64 bits, complex numbers of these, and structs."""
     kind = kind_of(dtype)
     return (kind in "biuV" and not dtype.hasobject) or (kind in "fc" and dtype.itemsize <= (16 if kind == "c" else 8))
+
+
+def _has_payload(value: np.generic) -> bool:
+    """Return whether a NumPy scalar is a NaN whose bits are not those that ``{"float": "nan"}`` stands for."""
+    is_nan = kind_of(value.dtype) == "f" and bool(value != value)
+    return is_nan and is_stored(value.dtype) and np.array(math.nan).astype(value.dtype).tobytes() != value.tobytes()
 
 
 def _plain(value: np.generic) -> Any:

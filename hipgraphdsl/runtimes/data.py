@@ -226,7 +226,7 @@ class FailedMark(NamedTuple):
     """What is known of failures of operations with some marks; all 0: nothing."""
 
     mark: int = 0  # of the operation that failed last
-    cause: int = 0  # if none failed, and some did not start: the mark of what failed before them; 0 if unknown
+    cause: int = 0  # of what failed inside of it, or, if none failed and some did not start, before them; 0 if unknown
     code: int = 0  # of the failure
 
 

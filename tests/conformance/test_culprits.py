@@ -102,6 +102,12 @@ def launched_by_an_eager_step(g: hg.Graph, x: Any, stop: Any) -> str:
     return "eager"
 
 
+def launched_by_an_eager_step_that_waits_for_nothing(g: hg.Graph, x: Any, stop: Any) -> str:
+    other = another("explicit")
+    g.eager(lambda stream, _: other.launch(stream=stream), (x,), name="eager")
+    return "eager"
+
+
 def run_by_an_eager_step(g: hg.Graph, x: Any, stop: Any) -> str:
     other = another("explicit")
     g.eager(lambda stream, *_: other.run(), (x,), name="eager")
@@ -119,7 +125,10 @@ RUN = (run_by_an_eager_step, run_by_an_eager_step_in_a_body)
 """Shapes whose culprit is a node of another Executable, which the function of a step runs."""
 
 
-ALWAYS = (captured, launched_by_an_eager_step, *RUN)
+LAUNCHED = (captured, launched_by_an_eager_step, launched_by_an_eager_step_that_waits_for_nothing)
+"""Shapes whose culprit is a node of another Executable, which the function of a step launches."""
+
+ALWAYS = (*LAUNCHED, *RUN)
 """Shapes whose culprit fails in each launch."""
 
 
@@ -245,6 +254,20 @@ def test_fault_of_another_graph_that_a_step_runs_names_both_nodes(
             cause = caught.value.__cause__
             assert isinstance(cause, hg.HipError)
             assert (cause.node, cause.graph) == ("unknown", "unknown")
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "serial"])  # which waits inside the step
+@pytest.mark.parametrize("shape", LAUNCHED, ids=lambda shape: shape.__name__)
+def test_fault_of_another_graph_that_a_step_launches_names_both_nodes(
+    shape: Callable[[hg.Graph, Any, Any], str], backend: Any
+) -> None:
+    g, name = declared(shape)
+    with g.compile("cpu", backend) as exe:
+        for _ in range(5):  # compiled code launches from then on
+            with pytest.raises(hg.HipError) as caught:
+                exe.run()
+            assert (caught.value.node, caught.value.graph) == (name, "faulty")
+            assert str(caught.value).endswith("; it launched node 'unknown' of graph 'unknown', which failed")
 
 
 @pytest.mark.parametrize("first", ["faulty", "behind"])

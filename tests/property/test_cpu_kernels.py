@@ -105,7 +105,7 @@ def test_random_kernels_do_the_same_split_and_thread_by_thread(seed: int) -> Non
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 2**24))
 def test_many_random_kernels_do_the_same_split_and_thread_by_thread(seed: int) -> None:
     compare(seed)

@@ -15,6 +15,7 @@ import pytest
 from specimens import batched, everything, pipeline
 
 from hipgraphdsl import cli, open_runtime
+from hipgraphdsl.arrays import as_dtype
 from hipgraphdsl.cli.status import Misuse
 from hipgraphdsl.cli.supplies import parameter_values
 from hipgraphdsl.errors import HipGraphError, RuntimeUnavailable
@@ -434,6 +435,26 @@ def test_run_takes_the_values_of_large_arrays(run: Any, tmp_path: Path) -> None:
     done = run("run", tmp_path / "g.json", "--runtime", "cpu", "--array", f"h={tmp_path / 'h.npy'}", "--json")
     assert json.loads(done.out)["arrays"][0]["mean"] == 7.0
     assert "SHA-256" in done.err
+
+
+@pytest.mark.needs("cpu")
+@pytest.mark.parametrize("form", ["json", "py"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2", "complex32", "float32"])
+def test_array_of_a_type_that_npy_lacks_is_taken_as_raw_bytes_and_as_its_uint8_view(
+    tmp_path: Path, run: Any, form: str, dtype: str
+) -> None:
+    g = Graph("g")
+    g.memcpy(g.host_array("out", shape=(3, 4), dtype=dtype), g.host_array("h", np.zeros((3, 4)), dtype=dtype))
+    g.memcpy(g.host_array("same", shape=(3, 4), dtype=dtype), g.param("p", dtype, shape=(3, 4)))
+    path = tmp_path / f"g.{form}"
+    g.export(path)
+    values = np.arange(12).reshape(3, 4).astype(as_dtype(dtype))
+    given, saved = tmp_path / "given.npy", tmp_path / "saved.npy"
+    for view in ("uint8", f"V{values.itemsize}") if dtype != "float32" else ("f4",):
+        np.save(given, values.view(view))
+        for name in ("out", "same"):
+            run("run", path, "--runtime", "cpu", "--array", f"h={given}", "--param", f"p=@{given}", "--save", f"{name}={saved}")
+            assert np.load(saved).tobytes() == values.tobytes()
 
 
 @pytest.mark.parametrize(

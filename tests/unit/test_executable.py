@@ -29,6 +29,7 @@ from specimens import batched
 import hipgraphdsl as hg
 from hipgraphdsl.backends import callbacks
 from hipgraphdsl.backends.program import GraphProgram
+from hipgraphdsl.backends.segmented import SegmentedProgram
 from hipgraphdsl.executable import executable
 from hipgraphdsl.nodes.children import ChildGraphNode
 from hipgraphdsl.parts import fast as native
@@ -865,6 +866,32 @@ def test_closing_with_a_timeout_starts_no_further_block(cpu: CpuRuntime, backend
     with pytest.raises(hg.WaitTimeout, match=r"'spinning' has not finished after 0.05 s; .*'count'.*it was ended"):
         exe.close(timeout_s=0.05)
     assert seen[2] <= 1  # 0 if the launch had not begun
+
+
+@pytest.mark.parametrize("lacks", [0, 1])
+def test_closing_with_a_timeout_ends_the_segments_that_can_be_ended(
+    cpu: CpuRuntime, lacks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executable, "_ABORT_S", 60)
+    seen = np.zeros(3, "i4")
+    g = spinning(seen)
+    g.eager(lambda stream, _: None, (g.device_array("x", np.zeros(4, "i4")),), name="eager", after=["count"])
+    g.memset(g.device_array("y", np.zeros(4, "i4")), 1, after=["eager"])
+    exe = g.compile(cpu)
+    assert isinstance(exe._program, SegmentedProgram)
+    monkeypatch.setattr(exe._program.graphs[1], "abort", lambda: not lacks)
+    let_go_at_abort(exe, seen, monkeypatch)
+    exe.launch()
+    with pytest.raises(hg.WaitTimeout, match=r"'spinning' has not finished after 0.05 s; .*'count'.*it was ended"):
+        exe.close(timeout_s=0.05)
+
+
+def test_closing_with_a_timeout_says_that_it_ended_nothing_where_no_segment_is(cpu: CpuRuntime) -> None:
+    g = hg.Graph("steps")
+    g.eager(lambda stream, _: None, (g.device_array("x", np.zeros(4, "i4")),))
+    with g.compile(cpu) as exe:
+        assert exe._program is not None
+        assert not exe._program.abort()
 
 
 @pytest.mark.parametrize("where", ["inside", "at the end"])

@@ -58,7 +58,7 @@ def wrong(value: Any) -> Any:
             "batches=3 is neither a list of sizes, as batches=\\[1, 2, 4\\], nor an option of Graph.compile",
         ),
         (lambda: family(ranks=3), "ranks=3 is neither a list of sizes"),
-        (lambda: hg.Arena(allocate=wrong(len)), "takes two functions, allocate\\(nbytes, stream\\) and free\\(address\\), or neither"),
+        (lambda: hg.Arena(allocate=wrong(len)), "two functions, allocate\\(nbytes, stream\\) and free\\(address\\), or neither"),
         (lambda: hg.Arena(allocate=wrong(3), free=wrong(len)), "takes two functions"),
         (lambda: step(1).compile("recorder", memory=wrong(3)), "memory, or arena, is one hipgraphdsl.Arena"),
         (lambda: step(1).compile("recorder", memory=hg.Arena(), arena=hg.Arena()), "memory, or arena, is one"),

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from specimens import OWN_KINDS, chain, everything, inner, module, pipeline, report
 
-from hipgraphdsl.arrays import HostArray
+from hipgraphdsl.arrays import HostArray, as_dtype
 from hipgraphdsl.document import text as document_text
 from hipgraphdsl.errors import DeclarationError
 from hipgraphdsl.graph import Graph
@@ -642,6 +642,26 @@ def test_nodes_know_their_lines_in_children_too(indent: int | None) -> None:
             assert [lines[line].strip() for line in at] == [f'"name": "{name}",' for name in names]
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "bfloat16", "float8_e5m2"])
+@pytest.mark.parametrize("form", ["payload", "negative", "usual"])
+def test_nan_keeps_its_bits(dtype: str, form: str) -> None:
+    usual = np.array(np.nan).astype(as_dtype(dtype))
+    word = usual.view(f"u{usual.itemsize}")
+    top = np.array(1 << 8 * usual.itemsize - 1, word.dtype)
+    bits = {"payload": word ^ word.dtype.type(1), "negative": word ^ top, "usual": word}[form]
+    value = np.asarray(bits).view(usual.dtype)[()]
+    assert value != value
+    g = Graph("g")
+    g.memset(g.host_array("x", shape=2, dtype=dtype), value, name="fill")
+    g.memset(g.host_array("y", shape=2, dtype=dtype), g.param("p", dtype, value))
+    text = g.to_json()
+    loaded = Graph.from_json(text)
+    assert loaded.to_json() == text
+    assert ('"struct"' in text) == (form != "usual")
+    for found in (loaded.dag.nodes["fill"]["node"].value, loaded.parameters["p"].default):
+        assert np.asarray(found, usual.dtype).tobytes() == value.tobytes()
+
+
 def indented_with(old: str, new: str) -> tuple[list[str], int]:
     """Return the lines of an indented file, with a text replaced where it stands first, and the index of that line."""
     lines = json.dumps(json.loads(text_of(pipeline(1))), indent=2).splitlines()
@@ -664,6 +684,31 @@ def indented_with(old: str, new: str) -> tuple[list[str], int]:
 )
 def test_fault_in_an_indented_file_names_its_field_and_line(old: str, new: str, place: str, said: str) -> None:
     lines, at = indented_with(old, new)
+    assert refused("\n".join(lines)).startswith(f"workflow file, line {at + 1}, {place}: {said}")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "said"),
+    [
+        ('"default": 3', '"default": 1.5', "parameters[0].default", "parameter 'p': default: 1.5 is no value of dtype int32"),
+        ('"default": 3', '"default": "z"', "parameters[0].default", "there is no array 'z'"),
+        ('"default": 3', '"default": {"floating": 1}', "parameters[0].default", "{'floating': 1} is no value"),
+        ('"default": "x"', '"default": 3', "parameters[1].default", "parameter 'q' stands for an array of float32[4]"),
+        ('"default": "x"', '"default": "y"', "parameters[1].default", "parameter 'q'"),
+        ('"min": 1', '"min": 1.5', "parameters[0].min", "'min' is an integer"),
+        ('"dtype": "int32"', '"dtype": "int33"', "parameters[0].dtype", "there is no dtype 'int33'"),
+        ('"default": 3', '"standard": 3', "parameters[0].standard", "parameter 'p' has no field 'standard'"),
+    ],
+)
+def test_fault_of_a_parameter_in_an_indented_file_names_its_field_and_line(old: str, new: str, place: str, said: str) -> None:
+    g = Graph("g")
+    x, y = g.device_array("x", shape=4, dtype="f4"), g.host_array("y", shape=4, dtype="i4")
+    g.memset(y, g.param("p", "i4", 3, min=1))
+    g.memset(g.param("q", "f4", x, shape=4), 0)
+    lines = json.dumps(json.loads(g.to_json()), indent=2).splitlines()
+    first = lines.index('  "parameters": [')
+    at = next(i for i, line in enumerate(lines) if i > first and old in line)
+    lines[at] = lines[at].replace(old, new)
     assert refused("\n".join(lines)).startswith(f"workflow file, line {at + 1}, {place}: {said}")
 
 

@@ -718,7 +718,6 @@ def test_kernel_without_parameters_packs_nothing() -> None:
         ("int", 3, 3),
         ("int", np.int64(-5), -5),
         ("unsigned char", 255, 255),
-        ("int", True, 1),
         ("int", np.array(4), 4),
         ("float", 0.5, 0.5),
         ("float", 2, 2.0),
@@ -742,6 +741,7 @@ def test_value_is_taken(ctype: str, value: object, wanted: object) -> None:
     ("ctype", "value", "said"),
     [
         ("int", 0.5, "takes an int (got 0.5 of type float); convert it with int()"),
+        ("int", True, "takes an int (got True of type bool); convert it with int()"),
         ("int", 2**31, "an int from -2147483648 to 2147483647 (got 2147483648"),
         ("size_t", -1, "an int from 0 to 18446744073709551615"),
         ("int", "3", "takes an int"),
@@ -924,10 +924,12 @@ def test_branch_inside_of_one_that_is_not_read_is_not_read() -> None:
     assert list(module.kernels) == ["c"]
 
 
-def test_files_that_begin_with_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+def test_files_and_texts_that_begin_with_a_byte_order_mark_are_read(tmp_path: Path) -> None:
     (tmp_path / "mine.h").write_text("\ufefftypedef float real;\n", encoding="utf-8")
     path = tmp_path / "k.hip"
     path.write_text('\ufeff#include "mine.h"\n__global__ void k(real* x) {}\n', encoding="utf-8")
-    signature = Module.from_file(path, options=[f"-I{tmp_path}"])["k"].signature
-    assert signature is not None
-    assert signature.parameters[0].dtype == np.dtype("f4")
+    for module in (Module.from_file(path, options=[f"-I{tmp_path}"]), Module(path.read_text("utf-8"), options=[f"-I{tmp_path}"])):
+        signature = module["k"].signature
+        assert signature is not None
+        assert signature.parameters[0].dtype == np.dtype("f4")
+        assert module.source.startswith("#include")

@@ -275,7 +275,8 @@ PAIR, SWAPPED, OTHER = (
 )
 GIVEN: list[tuple[Any, Any, Any, str]] = [
     ("f4", "f8", 2.5, ""),
-    ("f4", "i4", 2.0, ""),
+    ("f4", "i4", 2.0, "it is no integer"),
+    ("i8", "i4", 7, ""),
     ("i4", "c8", 7, ""),
     ("f4", "i4", 2.5, "it is no integer"),
     ("i8", "i4", 2**40, "the range is"),

@@ -62,7 +62,7 @@ class AnalysisCache:
         if program is None:
             return ()
         args = node.args
-        deciding = tuple([known_value(scope, args[n]) for n in program.deciding]) if program.deciding else ()
+        deciding = tuple([scope.value(args[n]) for n in program.deciding]) if program.deciding else ()
         found = known.get(deciding)
         if found is None and self.steps < _MOST_STEPS:
             values = dict(zip(program.deciding, deciding))
@@ -149,22 +149,10 @@ def known_extents(scope: CheckedLevel, axes: Any) -> tuple[int, int, int] | None
     """Return a grid or block, a parameter as its default; None if one has none, or is less than 1."""
     x, y, z = axes
     if type(x) is not int or type(y) is not int or type(z) is not int:
-        x, y, z = (known_value(scope, axis) for axis in axes)
+        x, y, z = (scope.value(axis) for axis in axes)
     if x is None or y is None or z is None or min(x, y, z) < 1:  # a launch is refused then
         return None
     return x, y, z
-
-
-def known_value(scope: CheckedLevel, value: Any) -> int | None:
-    """Return the value as an int, of a parameter its default; None if it has none, or is no integer."""
-    if type(value) is int:
-        return value
-    if isinstance(value, Parameter):
-        value = scope.default(value)
-    try:
-        return int(value.__index__())
-    except (AttributeError, TypeError):
-        return None
 
 
 def _memory(scope: CheckedLevel, view: ArrayView, bound: bool) -> tuple[Any, int] | None:

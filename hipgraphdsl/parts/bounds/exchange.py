@@ -26,7 +26,7 @@ from ...source import Scope, Token, closing_angle, spell, split_commas
 from ...source import trees as syntax
 from .arithmetic import Base, Lanes, Pointer, as_pointer, cast, type_of
 from .bodies import parse_body
-from .bounds import known_extents, known_value, shares
+from .bounds import known_extents, shares
 from .definitions import Function, definitions_of
 from .programs import ATOMICS, Program, known_function, program_of
 from .threads import Axes, Mask, Run
@@ -95,7 +95,7 @@ def check_exchange(scope: CheckedLevel) -> None:
     for (program, block), nodes in alike.items():
         node = nodes[0]
         grid = known_extents(scope, node.grid)
-        values = tuple([known_value(scope, arg) if n in program.deciding else None for n, arg in enumerate(node.args)])
+        values = tuple([scope.value(arg) if n in program.deciding else None for n, arg in enumerate(node.args)])
         found = exchange_of(program, grid, block, values) if grid is not None else None
         if found is not None:
             _report(scope, nodes, found)

@@ -82,10 +82,11 @@ inline void mark_put(Vec<FailedMark>& all, const FailedMark& made) {
   if (all.count == kMostFailedMarks) all.remove_at(0);
   all.push(made);
 }
-inline void mark_failed(const Marks& marks, int code) {
+// `inner`: the mark of the node that failed in a launch with these marks; 0 for an operation that is no launch of a graph.
+inline void mark_failed(const Marks& marks, int code, uint64_t inner = 0) {
   Guard<Mutex> g(g_failed_marks->lock);
-  if (marks.around) mark_put(g_failed_marks->all, {marks.around, 0, code});
-  if (marks.own) mark_put(g_failed_marks->all, {marks.own, 0, code});
+  if (marks.around) mark_put(g_failed_marks->all, {marks.around, inner ? inner : marks.own, code});
+  if (marks.own) mark_put(g_failed_marks->all, {marks.own, inner, code});
 }
 // Notes an operation that does not start because of an earlier failure; one of each program (the upper half of its marks) will do.
 inline void mark_missed(uint64_t mark, const FailedMark& earlier) {

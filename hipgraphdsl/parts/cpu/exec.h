@@ -532,7 +532,7 @@ inline Progress node_start(Launch* l, uint32_t i, const Task& done, int* code) {
 inline void node_mark(Launch* l, uint32_t i, int code) {
   if (code) {
     const Marks& marks = l->program->entries[i].action->marks;
-    mark_failed(l->marks, code);
+    mark_failed(l->marks, code, marks.own);
     mark_failed(marks, code);
     launch_fail(l, code, marks.own ? marks.own : l->marks.own);
   }
