@@ -38,6 +38,7 @@ from .fields import (
     values_data,
     without_ones,
 )
+from .kinds import add_kind
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 
 _MAX_THREADS = 1024  # of a block, on every device that HIP runs on
 _MAX_CLUSTER = 8  # blocks, on every device that has clusters
-
-
 _ATTRIBUTE = "attributes are fixed when a node is added"
 
 
@@ -164,6 +163,7 @@ def _in_order(named: Mapping[Any, Any], kernel: Kernel, signature: Signature | N
     return [named[name] for name in names]
 
 
+@add_kind
 class KernelNode(Node):
     """A kernel launch (hipGraphAddKernelNode).
 
