@@ -271,7 +271,7 @@ class KernelNode(Node):
     def changed(self, **fields: Any) -> Self:
         """Like `Node.changed`; `args` may be a dict by kernel parameter name, and other keywords name single arguments."""
         known, args = type(self).model_fields, fields.get("args", {})
-        others = {name: fields.pop(name) for name in [*fields] if name not in known}
+        others = {} if fields.keys() <= known.keys() else {name: fields.pop(name) for name in [*fields] if name not in known}
         names = self.argument_names if others or "args" in fields else ()
         for name in others:
             if name not in names:

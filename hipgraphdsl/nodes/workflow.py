@@ -176,6 +176,10 @@ class Workflow:
         found.discard(None)
         return frozenset(found)  # type: ignore[arg-type]  # without None
 
+    def devices_with(self, default: int) -> tuple[int, ...]:
+        """Return the devices that it names, and `default`, in ascending order."""
+        return tuple(sorted({default, *self.devices}))
+
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
         """The accesses of all nodes, without repeats."""
