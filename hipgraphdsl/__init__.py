@@ -33,27 +33,7 @@ from .errors import (
 )
 from .graph import Graph
 from .kernels import Kernel, Module, Symbol
-from .nodes import (
-    AllocNode,
-    CapturedNode,
-    EagerNode,
-    EmptyNode,
-    Event,
-    EventRecordNode,
-    EventWaitNode,
-    FreeNode,
-    HostNode,
-    KernelNode,
-    MemcpyNode,
-    MemoryOpsNode,
-    MemsetNode,
-    Node,
-    Semaphore,
-    SemaphoreSignalNode,
-    SemaphoreWaitNode,
-    wait_value,
-    write_value,
-)
+from .nodes import AllocNode, FreeNode, KernelNode, MemcpyNode, MemsetNode, Node
 from .nodes.workflow import Workflow
 from .parts import Absent, module_of
 from .target import Target
@@ -65,6 +45,21 @@ if TYPE_CHECKING:
     from .executable.arena import Arena
     from .extensions import Part
     from .graph_pool import GraphMemory
+    from .nodes import (
+        CapturedNode,
+        EagerNode,
+        EmptyNode,
+        Event,
+        EventRecordNode,
+        EventWaitNode,
+        HostNode,
+        MemoryOpsNode,
+        Semaphore,
+        SemaphoreSignalNode,
+        SemaphoreWaitNode,
+        wait_value,
+        write_value,
+    )
     from .nodes.children import ChildGraphNode, ConditionalNode
     from .nodes.collective import CollectiveNode
     from .parts.family.families import Family
@@ -83,6 +78,9 @@ _LATER = {
     **dict.fromkeys(("Diagnostic", "Report"), "checks"),
     **dict.fromkeys(("ChildGraphNode", "ConditionalNode"), "nodes.children"),
     "CollectiveNode": "nodes.collective",
+    **dict.fromkeys(("CapturedNode", "EagerNode", "HostNode", "EmptyNode", "Event", "EventRecordNode"), "nodes"),
+    **dict.fromkeys(("EventWaitNode", "MemoryOpsNode", "Semaphore", "SemaphoreSignalNode"), "nodes"),
+    **dict.fromkeys(("SemaphoreWaitNode", "wait_value", "write_value"), "nodes"),
     "enable": "enabling",
     "Executable": "executable",
     "Family": "parts.family.families",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict, TypeVar
 
+from . import nodes
 from .arrays import (
     AllocArray,
     Array,
@@ -30,28 +31,7 @@ from .arrays import (
 from .draft import Draft, array_arguments
 from .errors import DeclarationError, suggested
 from .kernels import Kernel
-from .nodes import (
-    AllocNode,
-    CapturedNode,
-    EagerNode,
-    EmptyNode,
-    Event,
-    EventRecordNode,
-    EventWaitNode,
-    FreeNode,
-    HostNode,
-    KernelNode,
-    MemcpyNode,
-    MemoryOp,
-    MemoryOpsNode,
-    MemsetNode,
-    Node,
-    Semaphore,
-    SemaphoreSignalNode,
-    SemaphoreWaitNode,
-    callable_name,
-    is_node,
-)
+from .nodes import AllocNode, FreeNode, KernelNode, MemcpyNode, MemsetNode, Node, is_node
 from .nodes.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -61,6 +41,20 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
     from typing_extensions import Unpack
 
+    from .nodes import (
+        CapturedNode,
+        EagerNode,
+        EmptyNode,
+        Event,
+        EventRecordNode,
+        EventWaitNode,
+        HostNode,
+        MemoryOp,
+        MemoryOpsNode,
+        Semaphore,
+        SemaphoreSignalNode,
+        SemaphoreWaitNode,
+    )
     from .nodes.children import ChildGraphNode, ConditionalNode
     from .nodes.collective import CollectiveNode, Does, Fold
 
@@ -401,7 +395,7 @@ class Declaring:
         array that it only reads comes as a read-only view, which not every library heeds: ``torch.from_dlpack`` makes a tensor
         of it that can be written.
         """
-        return self._call(HostNode, options, fn, args=args, reads=reads, writes=writes)
+        return self._call(nodes.HostNode, options, fn, args=args, reads=reads, writes=writes)
 
     def captured(
         self,
@@ -414,7 +408,7 @@ class Declaring:
         **options: Unpack[NodeOptions],
     ) -> CapturedNode:
         """Add the work that ``fn(stream, *args)`` issues on a stream, as one node."""
-        return self._call(CapturedNode, options, fn, args=args, reads=reads, writes=writes, device=device)
+        return self._call(nodes.CapturedNode, options, fn, args=args, reads=reads, writes=writes, device=device)
 
     def eager(
         self,
@@ -442,19 +436,19 @@ class Declaring:
         device : int, optional
             The device of the stream; by default the one that owns the arrays.
         """
-        return self._call(EagerNode, options, fn, args=args, reads=reads, writes=writes, device=device)
+        return self._call(nodes.EagerNode, options, fn, args=args, reads=reads, writes=writes, device=device)
 
     def record(self, event: str | Event, **options: Unpack[NodeOptions]) -> EventRecordNode:
         """Add an event record; the event marks the end of the nodes in `after`."""
-        return self._new(EventRecordNode, f"record_{getattr(event, 'name', event)}", options, event=event)
+        return self._new(nodes.EventRecordNode, f"record_{getattr(event, 'name', event)}", options, event=event)
 
     def wait(self, event: str | Event, **options: Unpack[NodeOptions]) -> EventWaitNode:
         """Add an event wait; it runs after the last earlier record of the event in this graph."""
-        return self._new(EventWaitNode, f"wait_{getattr(event, 'name', event)}", options, event=event)
+        return self._new(nodes.EventWaitNode, f"wait_{getattr(event, 'name', event)}", options, event=event)
 
     def empty(self, **options: Unpack[NodeOptions]) -> EmptyNode:
         """Add a node that does nothing but order others."""
-        return self._new(EmptyNode, "empty", options)
+        return self._new(nodes.EmptyNode, "empty", options)
 
     def child(
         self, graph: Declaring | Workflow, bind: Mapping[str, Any] | None = None, **options: Unpack[NodeOptions]
@@ -474,16 +468,16 @@ class Declaring:
     def signal_semaphore(self, semaphore: str | Semaphore, value: int = 1, **options: Unpack[NodeOptions]) -> SemaphoreSignalNode:
         """Add a node that raises an external semaphore to `value`."""
         base = f"signal_{getattr(semaphore, 'name', semaphore)}"
-        return self._new(SemaphoreSignalNode, base, options, semaphore=semaphore, value=value)
+        return self._new(nodes.SemaphoreSignalNode, base, options, semaphore=semaphore, value=value)
 
     def wait_semaphore(self, semaphore: str | Semaphore, value: int = 1, **options: Unpack[NodeOptions]) -> SemaphoreWaitNode:
         """Add a node that waits until an external semaphore has reached `value`."""
         base = f"wait_{getattr(semaphore, 'name', semaphore)}"
-        return self._new(SemaphoreWaitNode, base, options, semaphore=semaphore, value=value)
+        return self._new(nodes.SemaphoreWaitNode, base, options, semaphore=semaphore, value=value)
 
     def memory_ops(self, ops: MemoryOp | Sequence[MemoryOp], **options: Unpack[NodeOptions]) -> MemoryOpsNode:
         """Add writes and waits of single 4- or 8-byte elements, made by `hg.write_value` and `hg.wait_value`."""
-        return self._new(MemoryOpsNode, "memory_ops", options, ops=ops)
+        return self._new(nodes.MemoryOpsNode, "memory_ops", options, ops=ops)
 
     def conditional(
         self,
@@ -614,7 +608,7 @@ class Declaring:
 
     def _call(self, kind: type[N], options: NodeOptions, fn: Callable[..., Any], **fields: Any) -> N:
         """Add a node that calls a function, by default named after it."""
-        return self._new(kind, callable_name(fn).strip("<>"), options, fn=fn, **fields)
+        return self._new(kind, nodes.callable_name(fn).strip("<>"), options, fn=fn, **fields)
 
     def _new(self, kind: type[N], base: str, options: NodeOptions, **fields: Any) -> N:
         return self._add(kind, base, options, fields)

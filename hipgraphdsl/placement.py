@@ -119,11 +119,6 @@ def device_of(node: Node, default: int, names: Binding | None = None) -> int | N
     return able[0] if able else touched[0].owner
 
 
-def devices_of(workflow: Workflow, default: int) -> tuple[int, ...]:
-    """Return the devices that a workflow and its children name, and `default`, in ascending order."""
-    return tuple(sorted({default, *workflow.devices}))
-
-
 def rewritten(workflow: Workflow) -> set[Array]:
     """Return the arrays that some node copies and some node may write; a parameter may resolve to any array."""
     copied: set[Any] = set()

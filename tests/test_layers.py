@@ -120,6 +120,7 @@ ORDER = (
     "backends",
     "executable.stats",
     "executable.devices",
+    "executable.peers",
     "executable.call_path",
     "executable.arena",
     "executable.memory",
@@ -129,7 +130,7 @@ ORDER = (
     "executable.elapsed",
     "executable.in_flight",
     "executable.parameters",
-    "executable.locking",
+    "executable.page_locking",
     "executable.scopes",
     "executable.changes",
     "executable.instance",
@@ -384,7 +385,7 @@ def test_package_asks_targets_for_attributes_and_quirks_not_for_the_platform() -
 
 # What knows kinds of nodes: their own modules, the public names, the methods that declare, graphs read back, and the one place
 # that makes operations of steps. All other modules ask a node what it does (`nodes/facets`).
-KNOWS_KINDS = ("nodes", "__init__", "declaring", "parts.imports", "backends.resolve")
+KNOWS_KINDS = ("nodes", "__init__", "declaring", "parts.imports", "backends.resolve", "backends.resolve_rare")
 
 
 def test_package_asks_nodes_what_they_do_and_not_for_their_class() -> None:
@@ -402,8 +403,9 @@ def test_package_asks_nodes_what_they_do_and_not_for_their_class() -> None:
 
 
 def test_each_kind_has_a_case_that_makes_its_operation() -> None:
-    tree = ast.parse(MODULES["backends.resolve"].read_text(encoding="utf-8"))
-    cases = [node.cls.id for node in ast.walk(tree) if isinstance(node, ast.MatchClass) and isinstance(node.cls, ast.Name)]
+    trees = [ast.parse(MODULES[f"backends.{name}"].read_text(encoding="utf-8")) for name in ("resolve", "resolve_rare")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    cases = [node.cls.id for node in nodes if isinstance(node, ast.MatchClass) and isinstance(node.cls, ast.Name)]
     assert sorted(cases) == sorted(cls.__name__ for cls in OWN_KINDS.values() if cls.held is Node.held)
     holding = [cls for cls in OWN_KINDS.values() if cls.held is not Node.held]
     assert all(cls.is_child != (cls.branch is not Node.branch) for cls in holding)  # each is one of the two that have a case
@@ -451,6 +453,9 @@ RARE = {
     "document.reader": "hg.Graph.from_json(g.to_json())",
     "document.schema": "hg.Workflow.model_json_schema()",
     "nodes.schema": "hg.KernelNode.model_json_schema()",
+    "nodes.host": "h = hg.Graph('h'); h.host(print, args=())",
+    "nodes.sync": "hg.Event",
+    "backends.resolve_rare": "h.compile('recorder').close()",
     "nodes.children": "c = hg.Graph('c'); c.child(hg.Graph('inner'))",
     "nodes.collective": "hg.CollectiveNode",
     "checks.events": "e = hg.Graph('e'); e.record('r'); e.check()",

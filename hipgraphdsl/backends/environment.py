@@ -11,7 +11,6 @@ from ..kernels import Symbol
 from ..nodes import Node, element_value
 from ..nodes.bindings import Binding
 from ..nodes.workflow import Level, Workflow
-from ..placement import device_of
 from ..plan.steps import Step
 from .handles import SharedHandles
 from .lent import Lent
@@ -135,6 +134,8 @@ class Environment(Binding):
         shared = self.shared
         if len(shared.devices) == 1:
             return shared.device
+        from ..placement import device_of  # only with several devices
+
         found = device_of(node, shared.device, self)
         return shared.device if found is None else found
 

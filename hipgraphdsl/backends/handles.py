@@ -14,7 +14,6 @@ import numpy as np
 from ..errors import DeclarationError, UpdateError, node_error
 from ..kernels import ArgumentPacker, Kernel, Module, Signature, Symbol
 from ..kernels.module import KernelHandle
-from ..nodes import Event, Semaphore
 from ..parts import find
 from ..progress import no_progress
 from ..runtimes.base import Runtime
@@ -22,6 +21,7 @@ from ..runtimes.data import SANITIZE, CodeObject, LaunchCall, MemcpyKind
 from ..waiting import Deadline
 
 if TYPE_CHECKING:
+    from ..nodes import Event, Semaphore
     from ..nodes.facets import KernelLaunch, UserCall
 
 _log = logging.getLogger("hipgraphdsl")

@@ -17,27 +17,18 @@ from ..errors import HipError, node_error
 from ..kernels import KernelParameter, check_argument
 from ..nodes import (
     AllocNode,
-    CapturedNode,
-    EagerNode,
-    EmptyNode,
-    EventRecordNode,
-    EventWaitNode,
     FreeNode,
-    HostNode,
     KernelNode,
     MemcpyNode,
-    MemoryOpsNode,
     MemsetNode,
     Node,
-    SemaphoreSignalNode,
-    SemaphoreWaitNode,
     copy_geometry,
     copyable,
     element_bytes,
     require_clusters,
 )
 from ..plan.steps import Step
-from ..runtimes.data import LAUNCH_ATTRIBUTES, ConditionalMode, Dim3, MemcpyKind, MemOp
+from ..runtimes.data import LAUNCH_ATTRIBUTES, ConditionalMode, Dim3, MemcpyKind
 from . import operations as op
 from .environment import Environment
 
@@ -72,35 +63,15 @@ def resolve(step: Step, scope: Environment, device: int) -> op.Operation:
             return op.Alloc(node.array, node.array.nbytes, device, access, scope.addresses, label)
         case FreeNode():
             return op.Free(scope.address(node.array.as_view()))
-        case HostNode():
-            return op.CallHost(*scope.shared.calls.register(scope.prefix + node.name, node, scope))
-        case CapturedNode():
-            name, written = scope.prefix + node.name, (a.view.root.name for a in node.accesses if a.is_write)
-            return op.CallCaptured(scope.shared.calls.captured(name, node, scope), name, tuple(dict.fromkeys(written)))
-        case EagerNode():
-            return op.CallEager(*scope.shared.calls.eager(scope.prefix + node.name, node, scope))
-        case EventRecordNode():
-            return op.RecordEvent(scope.shared.event(node.event))
-        case EventWaitNode():
-            return op.WaitEvent(scope.shared.event(node.event))
-        case EmptyNode():
-            return op.Nothing()
-        case SemaphoreSignalNode():
-            return op.SignalSemaphore(scope.shared.semaphore(node.semaphore, scope.prefix + node.name), node.value)
-        case SemaphoreWaitNode():
-            return op.WaitSemaphore(scope.shared.semaphore(node.semaphore, scope.prefix + node.name), node.value)
-        case MemoryOpsNode():
-            return op.WriteAndWait(
-                tuple(MemOp(o.op, scope.address(o.view), o.value, o.view.dtype.itemsize, o.condition) for o in node.ops)
-            )
         case _ if node.is_child:
             return _held(step, scope)[0]
         case _ if (branch := node.branch) is not None:
             mode, condition = ConditionalMode[branch.mode.upper()], scope.address(branch.condition)
             return op.RunConditional(mode, condition, _held(step, scope), branch.check_every)
-        case _:  # a kind of another package; a test holds that all kinds of this one stand above
-            made: op.Operation = node.operation(scope, device)
-            return made
+        case _:
+            from .resolve_rare import operation_of
+
+            return operation_of(node, scope, device)
 
 
 def _sides(node: Node, dst: ArrayView, src: ArrayView, scope: Environment) -> tuple[ArrayView, ArrayView]:

@@ -15,7 +15,6 @@ from ..errors import CheckError, DeclarationError
 from ..hazards import edges_cover
 from ..nodes.workflow import Workflow
 from ..parts import ENABLED, find
-from ..placement import devices_of
 from ..target import Target
 from .catalogue import CATALOGUE, Entry
 from .data import check_copies, check_standing, check_unwritten
@@ -50,7 +49,7 @@ def check_workflow(workflow: Workflow, target: Target | None = None, device: int
     """
     bounds = find("bounds")
     check_kernels = None if bounds is None else bounds.checker(errors_only=errors_only)
-    several = len(devices_of(workflow, device)) > 1
+    several = len(workflow.devices_with(device)) > 1
     of_others = [entry for part in ENABLED.values() for entry in part.checks.values()] if ENABLED else []
     scopes = levels_of(workflow)
     for scope in scopes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from ..arrays import Access, AllocArray, Expression, ExternalArray, Parameter, Region
 from ..nodes import Node
@@ -166,9 +167,8 @@ def _saying(kinds: frozenset[type[Node]], facts: tuple[str, ...]) -> frozenset[t
     return frozenset(kind for kind in kinds if any(getattr(kind, fact) is not getattr(Node, fact) for fact in facts))
 
 
-def launch_key(launch: KernelLaunch) -> tuple[Any, ...]:
-    """Return a key of the fields of a launch that limits depend on; valid as long as the launch exists."""
-    return id(launch.kernel), launch.grid, launch.block, launch.shared_bytes, launch.cooperative, launch.cluster
+launch_key: Final = attrgetter("kernel", "grid", "block", "shared_bytes", "cooperative", "cluster")
+"""Returns a key of the fields of a `KernelLaunch` that limits depend on."""
 
 
 def levels_of(workflow: Workflow) -> list[CheckedLevel]:

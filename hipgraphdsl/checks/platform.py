@@ -11,7 +11,7 @@ from ..defects import defects_for
 from ..errors import listed
 from ..nodes import Node
 from ..nodes.workflow import Workflow
-from ..placement import device_of, devices_of
+from ..placement import device_of
 from ..target import Target
 from .catalogue import CATALOGUE
 from .levels import CheckedLevel
@@ -74,7 +74,7 @@ def _updated(scope: CheckedLevel) -> list[Node]:
 
 def _elsewhere(scope: CheckedLevel) -> list[Node]:
     """Return the nodes on other devices than the first node that has a device."""
-    if len(devices_of(scope.workflow, 0)) == 1:
+    if len(scope.workflow.devices_with(0)) == 1:
         return []
     places = {node.name: device_of(node, 0) for node in scope.workflow.nodes}
     first = next((place for place in places.values() if place is not None), None)

@@ -26,10 +26,10 @@ from ..nodes.workflow import Workflow
 from ..runtimes.base import Runtime
 from ..waiting import Deadline, require_room, unfinished_text
 from .call_path import CallPath
-from .devices import Home, grant_access
+from .devices import Home
 from .in_flight import InFlight
-from .locking import lock
 from .memory import Block, Memory, Sharing
+from .page_locking import page_lock
 from .parameters import Parameters
 from .scopes import fill, modules_of
 from .state import Change, Name, Planned, State, put, within
@@ -141,7 +141,11 @@ class Instance:
     def open(self, report: Callable[[str], None]) -> None:
         """Create streams, load, allocate, lower and instantiate on the current device; `report` is called with each stage."""
         workflow, plan = self.state.workflow, self.state.plan
-        self.shared.peers = grant_access(workflow, self.home, plan.devices)
+        self.home.require(plan.devices, workflow.name)
+        if len(plan.devices) > 1:
+            from .peers import grant_access
+
+            self.shared.peers = grant_access(workflow, self.home)
         self.in_flight.open()
         times = [time.perf_counter()]
         modules = modules_of(workflow)
@@ -339,7 +343,7 @@ class Instance:
             if given:
                 parameters.require_safe(given, state.uses)
             if given or first_use:
-                lock(state.uses, self.memory, parameters, self.home)
+                page_lock(state.uses, self.memory, parameters, self.home)
             waits = bool(parameters.missing and parameters.required(state.uses))
             if waits:
                 self.torn = self.program is not None  # the launch that gives the missing values builds

@@ -26,7 +26,7 @@ from ..errors import DeclarationError, listed, suggested
 from ..kernels import Symbol
 from ..nodes import element_value
 from ..nodes.workflow import Level, Workflow
-from .devices import Home, let_reach
+from .devices import Home
 from .memory import Block, Memory, bind_external, hold
 from .state import Name
 from .uses import Uses
@@ -188,11 +188,11 @@ class Parameters:
         block = self._holding(name, address)
         if block is None:
             return
-        array, owner, runtime = block.array, block.device, self._home.runtime
+        array, owner = block.array, block.device
         peers = self.table[name][0].shared.peers.get(owner, ())
         for device, node in {} if array.on_host else uses.devices_of(self.table[name]).items():
             let_in = device in array.access
-            if device == owner or (let_in and (device in peers or let_reach(runtime, device, owner))):
+            if device == owner or (let_in and (device in peers or self._home.let_reach(device, owner))):
                 continue
             what = "memory" if foreign else f"array {array.name!r}"
             advice = f"bind memory of device {device}"

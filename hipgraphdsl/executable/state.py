@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 from ..kernels import Kernel
 from ..nodes.workflow import Workflow
-from ..placement import devices_of
 from ..plan.options import PlanOptions
 from ..plan.planning import make_plan
 from ..plan.steps import Plan, Step
@@ -40,7 +39,7 @@ def plan_for(
     notes = [note] if note else []
     if (
         "several_devices_crash" in target.quirks
-        and len(devices_of(workflow, device)) > 1
+        and len(workflow.devices_with(device)) > 1
         and backend not in ("serial", "streams")
     ):
         why = f"{target.name} runs kernels of a graph over several devices on the wrong one"

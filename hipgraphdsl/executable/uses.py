@@ -12,7 +12,6 @@ from ..backends.environment import Owned, named
 from ..errors import DeclarationError
 from ..nodes import Node
 from ..nodes.workflow import Workflow
-from ..placement import reaching
 from ..plan.steps import Plan
 
 if TYPE_CHECKING:
@@ -59,6 +58,8 @@ class Uses:
 
     @cached_property
     def _devices(self) -> Mapping[str, Mapping[int, str]]:
+        from ..placement import reaching  # only with several devices
+
         return reaching(self._workflow, self.scope.shared.device)
 
     def devices_of(self, root: Owned) -> Mapping[int, str]:

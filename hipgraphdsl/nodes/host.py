@@ -20,6 +20,7 @@ from ..lazy import lazy
 from .base import Field as NodeField
 from .base import Node, argument_text, as_accesses, parameters_of, require_met, views_of
 from .fields import VALUES, Device, Stored, names_in, node_in, values, values_data
+from .kinds import add_kind
 from .values import Data, Names, list_of, ref
 
 if TYPE_CHECKING:
@@ -291,6 +292,7 @@ def _main_name(main: Any) -> str:
     return stem if re.fullmatch(r"\w+", stem) else ""
 
 
+@add_kind
 class HostNode(_UserCode):
     """A Python callable that the runtime calls on the host (hipGraphAddHostNode).
 
@@ -337,6 +339,7 @@ class _OnStream(_UserCode):
     device: Device = None
 
 
+@add_kind
 class CapturedNode(_OnStream):
     """The work that a function issues on a stream, captured into the graph.
 
@@ -362,6 +365,7 @@ class CapturedNode(_OnStream):
     fixed = "nodes of kind captured are recorded once"
 
 
+@add_kind
 class EagerNode(_OnStream):
     """A function that the launching thread calls at each launch, between graphs, with a stream to issue work on.
 

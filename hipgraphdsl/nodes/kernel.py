@@ -38,6 +38,7 @@ from .fields import (
     values_data,
     without_ones,
 )
+from .kinds import add_kind
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 
 _MAX_THREADS = 1024  # of a block, on every device that HIP runs on
 _MAX_CLUSTER = 8  # blocks, on every device that has clusters
-
-
 _ATTRIBUTE = "attributes are fixed when a node is added"
 
 
@@ -164,6 +163,7 @@ def _in_order(named: Mapping[Any, Any], kernel: Kernel, signature: Signature | N
     return [named[name] for name in names]
 
 
+@add_kind
 class KernelNode(Node):
     """A kernel launch (hipGraphAddKernelNode).
 
@@ -271,7 +271,7 @@ class KernelNode(Node):
     def changed(self, **fields: Any) -> Self:
         """Like `Node.changed`; `args` may be a dict by kernel parameter name, and other keywords name single arguments."""
         known, args = type(self).model_fields, fields.get("args", {})
-        others = {name: fields.pop(name) for name in [*fields] if name not in known}
+        others = {} if fields.keys() <= known.keys() else {name: fields.pop(name) for name in [*fields] if name not in known}
         names = self.argument_names if others or "args" in fields else ()
         for name in others:
             if name not in names:

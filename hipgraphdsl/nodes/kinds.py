@@ -13,17 +13,32 @@ N = TypeVar("N", bound=Node)
 KINDS: dict[str, type[Node]] = {}
 """Node classes by kind, of the modules that have been imported; `add_kind` adds to them."""
 
-_HOLDING: Final = {kind: f"{__package__}.{name}" for kind, name in (
-    ("child", "children"), ("conditional", "children"), ("collective", "collective"),
-)}  # fmt: skip
-"""Kinds of this package that hold workflows, as few graphs have any, each with its module, which makes it known."""
+_MODULE_OF: Final = {
+    "kernel": "kernel",
+    **dict.fromkeys(("memcpy", "memset", "alloc", "free"), "memory"),
+    "host": "host",
+    **dict.fromkeys(("record", "wait", "empty", "signal", "wait_semaphore", "memory_ops"), "sync"),
+    **dict.fromkeys(("captured", "eager"), "host"),
+    **dict.fromkeys(("child", "conditional"), "children"),
+    "collective": "collective",
+}
+"""The package's own kinds in the order of the file format's schema, each with the module here that makes it known.
+
+The modules from `host` on are imported by programs that have a node of theirs, and where all kinds must be known.
+"""
+
+
+def _load(kind: str) -> None:
+    """Import the module of one of the package's own kinds."""
+    import_module(f"{__package__}.{_MODULE_OF[kind]}")
 
 
 def all_kinds() -> dict[str, type[Node]]:
-    """Return the node classes of all kinds by kind; import those of the package that have not been."""
-    for module in _HOLDING.values():
-        import_module(module)
-    return KINDS
+    """Return the node classes of all kinds by kind, the package's own first; import their modules."""
+    for kind in _MODULE_OF:
+        if kind not in KINDS:
+            _load(kind)
+    return {kind: KINDS[kind] for kind in (*_MODULE_OF, *KINDS)}
 
 
 def add_kind(cls: type[N]) -> type[N]:
@@ -34,8 +49,8 @@ def add_kind(cls: type[N]) -> type[N]:
     DeclarationError
         If another class has the kind.
     """
-    if (module := _HOLDING.get(cls.kind, cls.__module__)) != cls.__module__:
-        import_module(module)
+    if cls.kind in _MODULE_OF and not cls.__module__.startswith(f"{__package__}."):
+        _load(cls.kind)  # the package's own class is the first of its kind
     known = KINDS.setdefault(cls.kind, cls)
     if known is not cls:
         raise DeclarationError(f"class {cls.__name__} is of kind {cls.kind!r}, as {known.__name__} is; choose another kind")
@@ -44,6 +59,8 @@ def add_kind(cls: type[N]) -> type[N]:
 
 def node_of(kind: str, **fields: Any) -> Node:
     """Return a new node of a kind, for passes that add nodes of their own."""
+    if kind not in KINDS:
+        _load(kind)
     return KINDS[kind](**fields)
 
 

@@ -36,6 +36,7 @@ from ..lazy import lazy
 from ..printed import human_bytes
 from .base import Node, check_name, parameters_of, require_met
 from .fields import Device, Rule, Stored, Value, View, names_in, node_in
+from .kinds import add_kind
 from .values import MEMORY, SHAPE, is_stored, memory_data, record, ref
 
 _MAX_FILL_BYTES = 64  # bytes per element, and below strided dimensions: the limits of the backends' fill kernel
@@ -104,6 +105,7 @@ def copyable(dst: ArrayView, src: ArrayView) -> bool:
     return to == origin or (dst.size == src.size and min(len(to), len(origin)) <= 1 and dst.contiguous and src.contiguous)
 
 
+@add_kind
 class MemcpyNode(Node):
     """A copy of elements (hipGraphAddMemcpyNode1D, hipGraphAddMemcpyNode); the direction follows from the arrays.
 
@@ -275,6 +277,7 @@ def _reached_by_device(view: ArrayView) -> Need:
     return device_need(view.dtype.alignment)
 
 
+@add_kind
 class MemsetNode(Node):
     """Set every element of a view to one value (hipGraphAddMemsetNode, or a fill kernel if that API cannot).
 
@@ -391,6 +394,7 @@ _MADE: Final = Stored(
 """The array of an alloc node, which its file declares."""
 
 
+@add_kind
 class AllocNode(_GraphMemoryNode, Viewable):
     """Allocate an array inside the graph (hipGraphAddMemAllocNode). The node can be used wherever an array can.
 
@@ -438,6 +442,7 @@ class AllocNode(_GraphMemoryNode, Viewable):
         return (self.describe(), human_bytes(self.nbytes))
 
 
+@add_kind
 class FreeNode(_GraphMemoryNode):
     """Free the memory that an alloc node allocated (hipGraphAddMemFreeNode).
 

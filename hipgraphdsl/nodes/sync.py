@@ -12,6 +12,7 @@ from ..errors import DeclarationError, node_error, shown
 from ..lazy import lazy
 from .base import Node, check_name, parameters_of, require_met
 from .fields import Integer, Rule, Stored, items, names_in, node_in
+from .kinds import add_kind
 from .values import FLAG, Data, Names, list_of, record, ref
 
 T = TypeVar("T")
@@ -120,6 +121,7 @@ def _operation_data(op: MemoryOp, names: Names) -> Data:
     return {"op": op.op, "view": names.view_data(op.view), "value": op.value} | condition
 
 
+@add_kind
 class EmptyNode(Node):
     """A node that does nothing but order others (hipGraphAddEmptyNode)."""
 
@@ -155,6 +157,7 @@ class _EventNode(Node):
         return (f"event {self.event.name}",)
 
 
+@add_kind
 class EventRecordNode(_EventNode):
     """Record an event (hipGraphAddEventRecordNode).
 
@@ -171,6 +174,7 @@ class EventRecordNode(_EventNode):
         return self.event
 
 
+@add_kind
 class EventWaitNode(_EventNode):
     """Wait for an event (hipGraphAddEventWaitNode); runs after the last earlier record of it in this graph.
 
@@ -206,6 +210,7 @@ class _SemaphoreNode(Node):
         return f"{self.semaphore.name} {self.value}"
 
 
+@add_kind
 class SemaphoreSignalNode(_SemaphoreNode):
     """Raise an external semaphore to a value (hipGraphAddExternalSemaphoresSignalNode).
 
@@ -223,6 +228,7 @@ class SemaphoreSignalNode(_SemaphoreNode):
         return "signal_semaphore"
 
 
+@add_kind
 class SemaphoreWaitNode(_SemaphoreNode):
     """Wait until an external semaphore has reached a value (hipGraphAddExternalSemaphoresWaitNode).
 
@@ -315,6 +321,7 @@ _OPERATION = record(
 )
 
 
+@add_kind
 class MemoryOpsNode(Node):
     """Batch memory operations (hipGraphAddBatchMemOpNode).
 

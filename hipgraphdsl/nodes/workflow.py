@@ -31,7 +31,7 @@ from ..hazards import Reason
 from ..kernels import Kernel, Module, Symbol
 from ..lazy import Entries
 from ..order import successors, topological_order
-from . import Node, UnboundCallback, all_kinds
+from . import Node, all_kinds
 from .bindings import Binding, bound
 from .fields import UNCHANGED
 from .values import Data
@@ -176,6 +176,10 @@ class Workflow:
         found.discard(None)
         return frozenset(found)  # type: ignore[arg-type]  # without None
 
+    def devices_with(self, default: int) -> tuple[int, ...]:
+        """Return the devices that it names, and `default`, in ascending order."""
+        return tuple(sorted({default, *self.devices}))
+
     @cached_property
     def accesses(self) -> tuple[Access, ...]:
         """The accesses of all nodes, without repeats."""
@@ -209,6 +213,8 @@ class Workflow:
 
     def unbound(self) -> tuple[tuple[str, str], ...]:
         """Return what a file names but was not supplied, as (node or array, what is missing); including that of children."""
+        from .host import UnboundCallback
+
         found: list[tuple[str, str]] = []
         for level in self.levels():
             for name, array in level.own_arrays():

@@ -19,7 +19,6 @@ from ..nodes import Node
 from ..nodes.workflow import Level, Workflow
 from ..order import follower_counts, positions
 from ..parts import ENABLED, find, load
-from ..placement import device_of, devices_of
 from ..printed import counted
 from ..target import Target
 from . import reuse
@@ -53,7 +52,7 @@ def make_plan(
     DeclarationError
         If the workflow has a cycle; the message names its nodes.
     """
-    devices = devices_of(workflow, device)
+    devices = workflow.devices_with(device)
     lanes, join, batch = options.lanes, options.join, options.batch
     if lanes != "auto" or (batch == "auto" and not join):
         batch = False
@@ -236,7 +235,11 @@ class _Planner:
         else:
             nodes, deps, levels = ([getattr(entry, name) for entry in entries] for name in ("node", "deps", "level"))
             order = tuple(range(len(entries)))
-        placed = [device_of(node, device, level) for node, level in zip(nodes, levels)] if len(self.devices) > 1 else None
+        placed = None
+        if len(self.devices) > 1:
+            from ..placement import device_of
+
+            placed = [device_of(node, device, level) for node, level in zip(nodes, levels)]
         declared = sum(map(len, deps))
         chained = one_by_one(nodes, order, deps, levels, target)
         if chained:

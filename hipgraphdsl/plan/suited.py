@@ -14,8 +14,6 @@ from .steps import Plan, Step
 
 FAN_OUT: Final = 4
 """Maximum number of direct followers that AMD's classic executor handles correctly."""
-_BETWEEN: Final = node_of("empty", name="between")
-"""The node of all steps that only spread edges; names of such steps may be too long for a node, or name one inside a child."""
 _MANY_COPIES: Final = 16  # from this number on, a kernel for small copies pays
 
 
@@ -79,6 +77,7 @@ def narrowed(steps: Sequence[Step], wide: Iterable[Step] | None = None) -> tuple
     crowded = {step.index for step in (steps if wide is None else wide) if len(followers[step.index]) > FAN_OUT}
     if not crowded:
         return list(steps), {step.index: step.index for step in steps}
+    between = node_of("empty", name="between")  # of all of them: their names may be too long for a node, or name one of a child
     names = {step.name for step in steps}
     made: list[Step] = []
     place: dict[int, int] = {}
@@ -96,7 +95,7 @@ def narrowed(steps: Sequence[Step], wide: Iterable[Step] | None = None) -> tuple
             for n, number in enumerate(below):
                 name = unused(f"{step.name}~{number - index}", names)
                 names.add(name)
-                made.append(Step(number, name, _BETWEEN, (), (ends[n // FAN_OUT],), step.lane))
+                made.append(Step(number, name, between, (), (ends[n // FAN_OUT],), step.lane))
             ends = [*below]
         for i, follower in enumerate(waiting):
             stand_in[step.index, follower] = ends[i // FAN_OUT]

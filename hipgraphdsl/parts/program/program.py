@@ -15,7 +15,6 @@ from ...backends import backend_named
 from ...defects import with_quirks
 from ...errors import DeclarationError, HipError, node_error
 from ...nodes.workflow import Workflow
-from ...placement import devices_of
 from ...plan.options import Lanes, PlanOptions
 from ...plan.planning import make_plan
 from ...printed import counted
@@ -264,7 +263,7 @@ def _require_fixed_views(workflow: Workflow) -> None:
 
 def _require_one_device(workflow: Workflow) -> None:
     """Refuse a workflow that uses several devices, or a device other than the first; name the array or node that does so."""
-    if len(devices_of(workflow, 0)) == 1:
+    if len(workflow.devices_with(0)) == 1:
         return
     named: list[tuple[str, Any]] = [("array", array) for document in workflow.documents for array in document.arrays.values()]
     named += [("node", node) for document in workflow.documents for node in document.nodes]

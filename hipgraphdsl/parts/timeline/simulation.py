@@ -16,7 +16,6 @@ from ...errors import DeclarationError
 from ...nodes import node_of
 from ...nodes.workflow import Workflow
 from ...order import successors
-from ...placement import devices_of
 from ...plan.launches import titled
 from ...plan.options import Batch
 from ...target import Target
@@ -85,7 +84,7 @@ def simulate(
         workflow, ranks = sharing.workflow, range(sharing.layout.size)
         parts = [partition(sharing, rank, lambda messages, _: Meeting(messages)).workflow for rank in ranks]
     known = Conditions(conditions, workflow.name, parts)
-    assumed = Assumed(times, known, limits, devices_of(workflow, 0), share)
+    assumed = Assumed(times, known, limits, workflow.devices_with(0), share)
     tasks = tasks_of(workflow, assumed) if sharing is None else _of_ranks(sharing, parts, link, assumed)
     times.require_used(workflow.name, [workflow, *parts], known)
     limits |= {} if sharing is None else {"link": 1}

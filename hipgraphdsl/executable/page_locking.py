@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from ..arrays import AllocArray, HostArray
 from ..backends.environment import Owned
 from ..errors import DeclarationError
-from ..placement import runs_code
 from .devices import Home
 from .memory import Block, Memory
 from .parameters import Parameters
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from .aliases import Use
 
 
-def lock(uses: Uses, memory: Memory, parameters: Parameters, home: Home) -> None:
+def page_lock(uses: Uses, memory: Memory, parameters: Parameters, home: Home) -> None:
     """Page-lock the memory that a workflow needs page-locked under its current bindings; refuse it if that is impossible."""
     pageable = [block for block in (*memory.arrays.values(), *parameters.kept_blocks()) if block.pageable]
     if not pageable:
@@ -32,7 +31,7 @@ def lock(uses: Uses, memory: Memory, parameters: Parameters, home: Home) -> None
     touched = [(root, found) for root, found in uses.aliases.by_root() if _may_be_pageable(root[1])]
     for root, found in touched:
         block = _block_at(_address(root), pageable)
-        reaching = next((use for use in found if runs_code(use.node) and not use.node.copies), None)
+        reaching = next((use for use in found if use.node.reach == "device" and not use.node.copies), None)
         if reaching is not None and block is not None and block.refused is not None:
             raise _refusal(root, reaching, block, "and the device cannot reach it")
     if "pageable_read_at_launch" not in target.quirks:
