@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..arrays import Array, Parameter
 from ..backends import Environment, Program, SharedHandles, backend_named
-from ..backends.callbacks import HostCalls
+from ..backends.callbacks import HostCalls, Stopped
 from ..backends.lent import memory_view
 from ..backends.operations import CallHost, Operation, RunChild, equal
 from ..backends.program import GraphProgram, blamed, blamed_on
 from ..checks import require_sound
-from ..errors import HipError, HipGraphError, WaitTimeout
+from ..errors import CallbackError, HipError, HipGraphError, WaitTimeout
 from ..nodes import same
 from ..nodes.workflow import Workflow
 from ..runtimes.base import Runtime
@@ -477,6 +477,18 @@ class Instance:
         if not self._runtime.wait_for_room(stream, streams, 0):
             said = f"the launch of graph {self.state.workflow.name!r} has not begun"
             require_room(partial(self._runtime.wait_for_room, stream, streams), deadline, said)
+
+    def enqueue(self, launch: Callable[[int], None], stream: int) -> None:
+        """Launch on a stream by `launch`; if that fails, wait for what it has enqueued, and raise the error of the launch."""
+        try:
+            launch(stream)
+        except Stopped:
+            pass
+        except (CallbackError, HipError) as error:
+            if isinstance(error, CallbackError) or self.state.plan.cut is not None:  # an eager function may have raised either
+                self.in_flight.drain(stream)
+            told = self.told(error) if isinstance(error, HipError) else error
+            raise told from told.__cause__
 
     def _launch_following(self, launch: Callable[[int], None], stream: int) -> None:
         """Launch on a stream; for a stream of another device, on the own stream, with events that order both streams."""

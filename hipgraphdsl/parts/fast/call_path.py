@@ -101,6 +101,20 @@ class SlowPath:
             )
         return executable
 
+    def by_program(self, stream: int) -> tuple[Any, ...]:
+        """Return what the launcher launches a program with that is not one graph (`Launcher.python`); empty if it may not."""
+        reference, executable = self._executable, self._required("launch")
+        if not executable._alone:
+            return ()
+
+        def launch(stream: int) -> None:
+            executable: Any = reference()  # nothing deletes it meanwhile
+            own = executable._own
+            own.enqueue(own.program.launch, stream)
+
+        lock, outermost = executable._lock, executable._outermost
+        return launch, stream, lock.acquire, outermost.acquire, lock.release, outermost.release
+
     def serve_by(self, launcher: Any) -> None:
         """Let a launcher serve the Executable's calls; None restores its own methods."""
         executable = self._executable()
@@ -126,6 +140,8 @@ class CompiledPath(CallPath):
         """Whether every launch must take the slow path, because a transport between ranks must act before it."""
         self._by_calls = False
         """Whether it is bound to a program that is not a graph; the next call of a `changing` method unbinds it."""
+        self._by_python = False
+        """Whether the launcher launches by a Python function, because the bound program is not one graph."""
         self._counted = (0, 0)
         """The launcher's counts at the last call of `counts`."""
         self._stale = True
@@ -143,21 +159,24 @@ class CompiledPath(CallPath):
         self.blocked, self._counted = other.blocked, other._counted
 
     def bind(self, program: Program | None, stream: int) -> None:
-        """Make the launcher launch this program in place of the Python method; a program that is not a graph unbinds it."""
+        """Make the launcher launch this program in place of the Python method; None unbinds it."""
         if self.launcher is None:
             return
         self.launcher.ready = False
         self._clear()
         self._stale, self._by_calls = True, False
-        self.bound = isinstance(program, GraphProgram) and bool(program.handle)
-        if program is not None and self.bound:
-            runtime = self._runtime
-            self._bind(program, *runtime.launch_addresses(), program.handle, stream)
-        if not self.bound:
+        python = () if program is None or isinstance(program, GraphProgram) else self._slow_path.by_program(stream)
+        self._by_python = bool(python)
+        self.bound = self._by_python or isinstance(program, GraphProgram)
+        if program is None or not self.bound:
             self._slow_path.serve_by(None)
+            return
+        self._bind(program, *self._runtime.launch_addresses(), program.handle, stream)
+        if self._by_python:
+            self.launcher.python = python
 
     def bind_calls(self, program: Program, stream: int) -> bool:
-        """Bind to a program that is not a graph, if compiled code can launch it; the next change unbinds it."""
+        """Bind to a program that is not a graph, if it is recorded calls without functions; the next change unbinds it."""
         if self.launcher is None or self.bound:
             return self.bound
         entry = program.entry()
@@ -240,7 +259,7 @@ class CompiledPath(CallPath):
         the launcher do not keep the Executable, and nothing else holds it there.
         """
         self._slow_path.serve_by(self.launcher)
-        if self._stale and self.wanted:
+        if self._stale and self.wanted and not self._by_python:
             self.wanted = False
             self.register(program(), users())
         elif self._stale and self._steps:  # the next launch with values registers again: more changes may come before it

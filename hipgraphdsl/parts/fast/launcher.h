@@ -13,6 +13,9 @@
  * left to the Python method.
  *
  * Where others know the own stream (`capturing` is set), a launch first asks whether it captures; the Python method refuses it then.
+ *
+ * A program that is not one graph is launched by a Python function (`python`) in place of hipGraphLaunch, in the critical section of the
+ * Executable's Python methods.
  */
 #pragma once
 #include "values.h"
@@ -54,6 +57,9 @@ typedef struct {
   use_t *uses;
 } slot_t;
 
+/* Items of `Launcher.python`: the function and its argument, and methods of the two locks of the critical section. */
+enum { kFunction, kArgument, kTake, kTakeOutermost, kRelease, kReleaseOutermost };
+
 typedef struct {
   PyObject_HEAD
   launch_fn launch; /* what every launch needs stands together: after the driver's work little is left in the caches */
@@ -71,6 +77,7 @@ typedef struct {
   unsigned long long capturing; /* a capturing_fn; 0 while nobody else knows the own stream */
   waiting::query_fn room; /* 0 where a launch would not wait for room in the queue; NULL where the driver's own launch waits */
   PyObject *slow;
+  PyObject *python; /* a tuple, or NULL for a graph */
   PyObject *keep;
   unsigned long long updates;
   long long left; /* updates that may still be made on the fast path; negative: any number */
@@ -196,12 +203,57 @@ static PyObject *report(Launcher *self, int code) {
   return result;
 }
 
+/* Enter the critical section; false where this thread is inside, or would have to wait for another one. */
+static bool take_turn(PyObject *python) {
+  for (int lock = kTake; lock <= kTakeOutermost; ++lock) {
+    PyObject *taken = PyObject_CallOneArg(PyTuple_GET_ITEM(python, lock), Py_False);
+    Py_XDECREF(taken);
+    if (taken == Py_True) continue;
+    if (lock == kTakeOutermost) Py_XDECREF(PyObject_CallNoArgs(PyTuple_GET_ITEM(python, kRelease)));
+    PyErr_Clear();
+    return false;
+  }
+  return true;
+}
+
+/* Launch by Python. Returns NotImplemented where the slow path must do it. */
+static PyObject *call_python(Launcher *self) {
+  PyObject *python = Py_NewRef(self->python), *result = Py_NewRef(Py_NotImplemented);
+  PyObject *type = NULL, *error = NULL, *traceback = NULL;
+  int left = 0;
+  if (take_turn(python)) {
+    uint64_t before;
+    if (self->ready && has_room(self) && enter(self, &before)) {
+      if (!(self->capturing && captures(self))) {
+        Py_SETREF(result, PyObject_CallOneArg(PyTuple_GET_ITEM(python, kFunction), PyTuple_GET_ITEM(python, kArgument)));
+        PyErr_Fetch(&type, &error, &traceback); /* what is called below may run Python */
+        self->launches += result != NULL;
+        self->pending = 1;
+      }
+      Py_BEGIN_ALLOW_THREADS
+      if (self->get_current) left = self->set_current(before); /* the function may have changed it */
+      Py_END_ALLOW_THREADS
+    }
+    Py_XDECREF(PyObject_CallNoArgs(PyTuple_GET_ITEM(python, kReleaseOutermost)));
+    Py_XDECREF(PyObject_CallNoArgs(PyTuple_GET_ITEM(python, kRelease)));
+  }
+  Py_DECREF(python);
+  if (!result) PyErr_Restore(type, error, traceback);
+  else if (left) Py_SETREF(result, report(self, left));
+  return result;
+}
+
 /* launch(stream=None, **params). A method, not the object itself: interpreters call built-in methods the shortest way. */
 static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
   Launcher *self = (Launcher *)object;
   Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   /* A call that sets values waits its turn on the slow path: between setting and launching no other may set. */
-  if (self->ready && !(callbacks && in_callback) && !count && !(keywords && self->inside)) {
+  const bool fast = self->ready && !(callbacks && in_callback) && !count && !(keywords && (self->inside || self->python));
+  if (fast && self->python) {
+    PyObject *result = call_python(self);
+    if (result != Py_NotImplemented) return result;
+    Py_DECREF(result);
+  } else if (fast) {
     uint64_t before;
     int code = 0, left = 0;
     bool set = false;
@@ -309,6 +361,7 @@ static void dealloc(PyObject *object) {
   clear_slots(self);
   PyMem_Free(self->lanes);
   Py_XDECREF(self->slow);
+  Py_XDECREF(self->python);
   Py_XDECREF(self->keep);
   type->tp_free(object);
   Py_DECREF(type);
@@ -334,6 +387,7 @@ static PyObject *bind(PyObject *object, PyObject *args) {
   self->lanes = copy;
   self->lane_count = nbytes / (Py_ssize_t)sizeof(uint64_t);
   clear_slots(self);
+  Py_CLEAR(self->python);
   Py_CLEAR(self->keep);
   self->launch = (launch_fn)(uintptr_t)launch;
   self->set = (set_fn)(uintptr_t)set;
@@ -442,6 +496,7 @@ static PyMemberDef members[] = {
     {"launches", T_ULONGLONG, offsetof(Launcher, launches), 0, "launches on the fast path"},
     {"updates", T_ULONGLONG, offsetof(Launcher, updates), 0, "nodes set on the fast path"},
     {"capturing", T_ULONGLONG, offsetof(Launcher, capturing), 0, "hipStreamIsCapturing where others know the own stream, or 0"},
+    {"python", T_OBJECT, offsetof(Launcher, python), 0, "what launches a program that is not one graph: the items that `kFunction` lists"},
     {"left", T_LONGLONG, offsetof(Launcher, left), 0, "nodes that may still be set on the fast path; negative: any number"},
     {NULL, 0, 0, 0, NULL},
 };
