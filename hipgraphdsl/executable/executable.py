@@ -207,7 +207,9 @@ class Executable:
         try:
             if deadline is not None:
                 outer = note(deadline)
-            own.enqueue(own.launch, handle)
+            own.launch(handle)
+        except BaseException as error:
+            own.launch_failed(error, handle)
         finally:  # not earlier: a thread that waits meanwhile would see the launch as done
             own.shared.deadline = None
             with in_flight.lock:  # noted without a call of any function, which Ctrl-C could interrupt

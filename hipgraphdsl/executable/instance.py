@@ -478,17 +478,16 @@ class Instance:
             said = f"the launch of graph {self.state.workflow.name!r} has not begun"
             require_room(partial(self._runtime.wait_for_room, stream, streams), deadline, said)
 
-    def enqueue(self, launch: Callable[[int], None], stream: int) -> None:
-        """Launch on a stream by `launch`; if that fails, wait for what it has enqueued, and raise the error of the launch."""
-        try:
-            launch(stream)
-        except Stopped:
-            pass
-        except (CallbackError, HipError) as error:
-            if isinstance(error, CallbackError) or self.state.plan.cut is not None:  # an eager function may have raised either
-                self.in_flight.drain(stream)
-            told = self.told(error) if isinstance(error, HipError) else error
-            raise told from told.__cause__
+    def launch_failed(self, error: BaseException, stream: int) -> None:
+        """Wait for what a launch has enqueued, and raise its error; return if a callback has ended it."""
+        if isinstance(error, Stopped):
+            return
+        if not isinstance(error, (CallbackError, HipError)):
+            raise error
+        if isinstance(error, CallbackError) or self.state.plan.cut is not None:
+            self.in_flight.drain(stream)  # an eager function may have raised either
+        told = self.told(error) if isinstance(error, HipError) else error
+        raise told from told.__cause__
 
     def _launch_following(self, launch: Callable[[int], None], stream: int) -> None:
         """Launch on a stream; for a stream of another device, on the own stream, with events that order both streams."""

@@ -110,7 +110,10 @@ class SlowPath:
         def launch(stream: int) -> None:
             executable: Any = reference()  # nothing deletes it meanwhile
             own = executable._own
-            own.enqueue(own.program.launch, stream)
+            try:
+                own.program.launch(stream)
+            except BaseException as error:
+                own.launch_failed(error, stream)
 
         lock, outermost = executable._lock, executable._outermost
         return launch, stream, lock.acquire, outermost.acquire, lock.release, outermost.release
