@@ -405,7 +405,7 @@ class Driver:
         current = (address["get"], address["set"], home) if asks else (0, 0, 0)
         made.bind(address["launch"], address["give"], 16, 32, *current, address["query"], address["clear"])
         self.value = ctypes.create_string_buffer(4)
-        made.slots([("k", "i", 4, bytes(4), [(ctypes.addressof(self.value), 48, 64)], True)], self.value)
+        made.slots([("k", "i", 4, bytes(4), [(ctypes.addressof(self.value), 48, 64, 16)], True)], self.value)
         made.ready = made.can_wait = True
         return made
 
@@ -536,13 +536,21 @@ def test_launch_by_python_takes_the_slow_path_where_it_would_have_to_wait(taken:
     assert [call for call in driver.calls if call != "get"] == ["slow", "function", ("set", 7)]
 
 
-def test_launch_by_python_leaves_what_it_is_given_to_the_slow_path() -> None:
+def test_launch_by_python_sets_values_first_and_leaves_other_arguments_to_the_slow_path() -> None:
     driver = Driver(current=7)
     launcher, _, _ = by_python(driver, lambda stream: driver.calls.append("function"))
     launcher.launch(k=5)
+    assert driver.calls == ["get", ("give", 7), "function", ("set", 7)]
+    assert (launcher.updates, driver.value.raw) == (1, (5).to_bytes(4, sys.byteorder))
+    driver.calls.clear()
     launcher.launch(5)
     launcher.launch(timeout_s=1)
-    assert driver.calls == ["slow"] * 3
+    driver.codes["give"] = [1]
+    launcher.launch(k=6)
+    launcher.slots([], None)
+    launcher.launch(k=7)
+    assert [call for call in driver.calls if call == "slow" or call[0] in ("launch", "function")] == ["slow"] * 4
+    assert driver.value.raw == (5).to_bytes(4, sys.byteorder)
 
 
 def test_launch_by_python_says_where_what_was_current_cannot_be_restored() -> None:

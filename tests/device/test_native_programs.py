@@ -55,18 +55,19 @@ class World:
         g = hg.Graph("cut")
         x, y, stop = (g.device_array(name, np.zeros(4, "i4")) for name in ("x", "y", "stop"))
         h, word = g.host_array("h", np.zeros(4, "i4")), g.device_array("word", np.ones(1, "u4"))
-        k = g.param("k", "i4", 1)
+        k, r = g.param("k", "i4", 1), g.param("r", "i4", 2)
         g.kernel(MODULE["add"], 1, 4, (x, k), name="first")
         g.kernel(MODULE["culprit"], 1, 1, (stop,), name="culprit", after=["first"])
         g.eager(self.step, (hg.updates(x), said), name="step", after=["culprit"])
-        g.kernel(MODULE["add"], 1, 4, (x, 2), name="second")
-        g.kernel(MODULE["add"], 1, 4, (y, 5), name="beside")
+        g.kernel(MODULE["add"], 1, 4, (x, r), name="second")
+        g.kernel(MODULE["add"], 1, 4, (y, r), name="beside")
         g.memcpy(h, x, name="down")
         if self.host:
             g.host(self.call, (h,), name="call")
         g.eager(lambda stream, h, k: self.log.append((int(h[0]), int(k))), (hg.reads(h), k), name="waits")
         body = hg.Graph("body")
         body.kernel(MODULE["add"], 1, 4, (body.param("z", "i4", shape=4), 7))
+        g.kernel(MODULE["add"], 1, 4, (x, r), name="third", after=["waits"])
         g.conditional("if", word, body, bind={"z": y}, name="decided", decide="host")
         if more:
             g.kernel(MODULE["add"], 1, 4, (y, 11), name="more")
@@ -101,7 +102,8 @@ class World:
         self.armed.clear()
         with suppress(hg.HipGraphError):
             self.exe.synchronize()
-        self.log.append((action, self.exe.stats.launches, *(self.exe.read(name).tolist() for name in ("x", "y", "h"))))
+        stats = self.exe.stats
+        self.log.append((action, stats.launches, stats.updates, *(self.exe.read(name).tolist() for name in ("x", "y", "h"))))
 
     def count(self) -> None:
         """Count the launches of compiled code before the Executable is replaced."""
@@ -121,6 +123,13 @@ def _raise(error: BaseException) -> None:
 def _value(world: World) -> None:
     world.number += 1
     world.exe.launch(k=world.number)
+
+
+def _values(world: World) -> None:
+    """Give values to kernels of several segments, one of them again; what waits sees both kinds."""
+    for r in (world.number, world.number, world.number + 5):
+        world.exe.launch(r=r)
+    world.exe.launch(k=world.number + 1, r=world.number)
 
 
 def _several(world: World) -> None:
@@ -192,6 +201,7 @@ ACTIONS: dict[str, Callable[[World], object]] = {
     "run": lambda world: world.exe.run(),
     "several": _several,
     "value": _value,
+    "values of kernels": _values,
     "the same value": lambda world: world.exe.launch(k=world.number),
     "on a stream": _on_a_stream,
     "launched in the step": lambda world: _refused(world, world.exe.launch),

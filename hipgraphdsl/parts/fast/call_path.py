@@ -143,8 +143,6 @@ class CompiledPath(CallPath):
         """Whether every launch must take the slow path, because a transport between ranks must act before it."""
         self._by_calls = False
         """Whether it is bound to a program that is not a graph; the next call of a `changing` method unbinds it."""
-        self._by_python = False
-        """Whether the launcher launches by a Python function, because the bound program is not one graph."""
         self._counted = (0, 0)
         """The launcher's counts at the last call of `counts`."""
         self._stale = True
@@ -169,13 +167,12 @@ class CompiledPath(CallPath):
         self._clear()
         self._stale, self._by_calls = True, False
         python = () if program is None or isinstance(program, GraphProgram) else self._slow_path.by_program(stream)
-        self._by_python = bool(python)
-        self.bound = self._by_python or isinstance(program, GraphProgram)
+        self.bound = bool(python) or isinstance(program, GraphProgram)
         if program is None or not self.bound:
             self._slow_path.serve_by(None)
             return
         self._bind(program, *self._runtime.launch_addresses(), program.handle, stream)
-        if self._by_python:
+        if python:
             self.launcher.python = python
 
     def bind_calls(self, program: Program, stream: int) -> bool:
@@ -262,7 +259,7 @@ class CompiledPath(CallPath):
         the launcher do not keep the Executable, and nothing else holds it there.
         """
         self._slow_path.serve_by(self.launcher)
-        if self._stale and self.wanted and not self._by_python:
+        if self._stale and self.wanted:
             self.wanted = False
             self.register(program(), users())
         elif self._stale and self._steps:  # the next launch with values registers again: more changes may come before it
@@ -277,7 +274,6 @@ class CompiledPath(CallPath):
         `users` maps launch keywords to the scope that declares the parameter, the parameter, and the enabled steps that depend
         on it.
         """
-        assert isinstance(program, GraphProgram)
         slots = []
         self._clear()
         for name, (scope, parameter, indices) in users.items():
@@ -317,14 +313,17 @@ class CompiledPath(CallPath):
             self._stale = not kept.follow(operation)
 
     def _places(
-        self, program: GraphProgram, scope: Environment, parameter: Parameter, index: int
-    ) -> tuple[str, list[tuple[int, int, int]]]:
+        self, whole: Program, scope: Environment, parameter: Parameter, index: int
+    ) -> tuple[str, list[tuple[int, int, int, int]]]:
         """Return the struct code and the uses of a parameter in a step; empty if more than kernel arguments must be written."""
-        step, operation = program.plan.steps[index], program.operations[index]
-        node = step.node.launched
-        if node is None or not isinstance(operation, Launch) or not program.nodes[index]:
+        program, place = whole.graph_of(index)
+        if program is None:
             return "", []
-        if operation.cooperative or index in program.disabled:
+        step, operation = program.plan.steps[place], whole.operations[index]
+        node = step.node.launched
+        if node is None or not isinstance(operation, Launch) or not program.nodes[place]:
+            return "", []
+        if operation.cooperative or place in program.disabled:
             return "", []
         inner = program.scope_of(step)
 
@@ -338,12 +337,12 @@ class CompiledPath(CallPath):
         codes = {operation.packer.signature.parameters[k].format for k in places}
         if len(codes) != 1 or not codes <= set(_KINDS):
             return "", []
-        batch = program.batches.get(index)
+        batch = program.batches.get(place)
         if batch is not None:
-            at, offsets = batch.arguments_of(index), operation.packer.signature.offsets
-            return codes.pop(), [(at + offsets[k], batch.node, batch.params(self._runtime)) for k in places]
+            at, offsets = batch.arguments_of(place), operation.packer.signature.offsets
+            return codes.pop(), [(at + offsets[k], batch.node, batch.params(self._runtime), program.handle) for k in places]
         kept = self._kept.get(index)
         if kept is None:
             kept = self._kept[index] = _Arguments(operation, self._runtime)
         values = [ctypes.c_void_p.from_address(kept.packer.address + 8 * k).value or 0 for k in places]
-        return codes.pop(), [(value, program.nodes[index], kept.address) for value in values]
+        return codes.pop(), [(value, program.nodes[place], kept.address, program.handle) for value in values]

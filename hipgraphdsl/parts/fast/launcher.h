@@ -44,6 +44,7 @@ typedef struct {
   char *value;        /* where the argument's bytes stand */
   void *node;         /* hipGraphNode_t */
   const void *params; /* the platform's kernel node parameters, which point at the arguments */
+  void *exec;         /* hipGraphExec_t */
 } use_t;
 
 typedef struct {
@@ -105,7 +106,7 @@ static void set_back(Launcher *self, slot_t *slot, Py_ssize_t count, const char 
   for (Py_ssize_t i = 0; i < count; ++i) {
     use_t *use = &slot->uses[i];
     memcpy(use->value, before, slot->size);
-    if (!ends_node(slot, i) || !self->set(self->exec, use->node, use->params)) continue;
+    if (!ends_node(slot, i) || !self->set(use->exec, use->node, use->params)) continue;
     self->torn = 1;
     self->ready = 0; /* no other thread launches it before it is built again */
   }
@@ -118,7 +119,7 @@ static int apply(Launcher *self, slot_t *slot, const char *bytes) {
     use_t *use = &slot->uses[i];
     memcpy(use->value, bytes, slot->size);
     if (!ends_node(slot, i)) continue;
-    int code = self->set(self->exec, use->node, use->params);
+    int code = self->set(use->exec, use->node, use->params);
     if (code) {
       set_back(self, slot, i + 1, slot->value);
       return code;
@@ -217,14 +218,14 @@ static bool take_turn(PyObject *python) {
 }
 
 /* Launch by Python. Returns NotImplemented where the slow path must do it. */
-static PyObject *call_python(Launcher *self) {
+static PyObject *call_python(Launcher *self, PyObject *const *args, PyObject *kwnames, Py_ssize_t keywords) {
   PyObject *python = Py_NewRef(self->python), *result = Py_NewRef(Py_NotImplemented);
   PyObject *type = NULL, *error = NULL, *traceback = NULL;
   int left = 0;
   if (take_turn(python)) {
     uint64_t before;
     if (self->ready && has_room(self) && enter(self, &before)) {
-      if (!(self->capturing && captures(self))) {
+      if (!(self->capturing && captures(self)) && (!keywords || set_values(self, args, kwnames, keywords))) {
         Py_SETREF(result, PyObject_CallOneArg(PyTuple_GET_ITEM(python, kFunction), PyTuple_GET_ITEM(python, kArgument)));
         PyErr_Fetch(&type, &error, &traceback); /* what is called below may run Python */
         self->launches += result != NULL;
@@ -248,9 +249,9 @@ static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t count,
   Launcher *self = (Launcher *)object;
   Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   /* A call that sets values waits its turn on the slow path: between setting and launching no other may set. */
-  const bool fast = self->ready && !(callbacks && in_callback) && !count && !(keywords && (self->inside || self->python));
+  const bool fast = self->ready && !(callbacks && in_callback) && !count && !(keywords && (self->inside || !self->count));
   if (fast && self->python) {
-    PyObject *result = call_python(self);
+    PyObject *result = call_python(self, args, kwnames, keywords);
     if (result != Py_NotImplemented) return result;
     Py_DECREF(result);
   } else if (fast) {
@@ -425,11 +426,12 @@ static bool read_slot(slot_t *slot, PyObject *item) {
   slot->whole = (char)whole;
   memcpy(slot->value, bytes, size);
   for (Py_ssize_t k = 0; k < count; ++k) {
-    unsigned long long value, node, params;
-    if (!PyArg_ParseTuple(PyList_GET_ITEM(uses, k), "KKK", &value, &node, &params)) return false;
+    unsigned long long value, node, params, exec;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(uses, k), "KKKK", &value, &node, &params, &exec)) return false;
     slot->uses[k].value = (char *)(uintptr_t)value;
     slot->uses[k].node = (void *)(uintptr_t)node;
     slot->uses[k].params = (const void *)(uintptr_t)params;
+    slot->uses[k].exec = (void *)(uintptr_t)exec;
   }
   slot->count = count;
   Py_INCREF(name);
@@ -438,7 +440,7 @@ static bool read_slot(slot_t *slot, PyObject *item) {
   return true;
 }
 
-/* slots([(name, kind, size, value bytes, [(value address, node, params address), ...], whole), ...], keep) */
+/* slots([(name, kind, size, value bytes, [(value address, node, params address, exec), ...], whole), ...], keep) */
 static PyObject *set_slots(PyObject *object, PyObject *args) {
   Launcher *self = (Launcher *)object;
   PyObject *list, *keep;
