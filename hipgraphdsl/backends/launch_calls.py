@@ -34,7 +34,7 @@ class LaunchCalls:
     @cached_property
     def run(self) -> Callable[[int], None]:
         """Replays all calls for a launch on a stream; the first exception ends the launch."""
-        return partial(_replay, self._runtime, self._calls) if self.compiled is None else self.compiled
+        return partial(_replay, self._runtime, self._calls) if self.compiled is None else self.compiled.run
 
     @cached_property
     def compiled(self) -> Replay | None:

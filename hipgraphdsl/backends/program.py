@@ -159,6 +159,10 @@ class Program(ABC):
         """Return the operation of an enabled step, with its names resolved to their current addresses and values."""
         return resolve(step, self.scope.inside(step.path) if step.path else self.scope, self.place_of(step))
 
+    def graph_of(self, index: int) -> tuple[GraphProgram | None, int]:
+        """Return the program whose graph holds a step, and its index there; None for a step that no graph holds."""
+        return None, index
+
     def operation(self, index: int) -> Operation:
         """Return the current operation of a step; resolve it again if it is outdated."""
         if index in self.outdated:
@@ -302,6 +306,9 @@ class GraphProgram(Program):
 
     def launch(self, stream: int) -> None:
         self.runtime.graph_launch(self.handle, stream)
+
+    def graph_of(self, index: int) -> tuple[GraphProgram | None, int]:
+        return self, index
 
     def change(self, index: int, operation: Operation) -> bool:
         node, before = self.nodes[index], self.operations[index]

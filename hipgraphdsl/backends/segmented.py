@@ -17,7 +17,7 @@ from .lanes import LaneStreams
 from .launch_calls import LaunchCalls
 from .marks import Fault, Marking, marked
 from .operations import CallEager, Nothing, Operation, RunConditional
-from .program import Program
+from .program import GraphProgram, Program
 
 Build = Callable[[Plan, Environment, frozenset[int]], Program]
 
@@ -107,6 +107,18 @@ class SegmentedProgram(Program):
             self._places[i] = graph, k
             self.operations[i] = graph.operations[k]
         return graph
+
+    def graph_of(self, index: int) -> tuple[GraphProgram | None, int]:
+        graph, place = self._places[index]
+        return (None, index) if graph is None else graph.graph_of(place)
+
+    def operation(self, index: int) -> Operation:
+        outdated = index in self.outdated
+        operation = super().operation(index)
+        graph, place = self._places[index]
+        if outdated and graph is not None:
+            graph.operations[place] = operation
+        return operation
 
     @property
     def graphs(self) -> tuple[Program, ...]:

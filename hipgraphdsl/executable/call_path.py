@@ -48,10 +48,10 @@ class CallPath:
         """Take over the call path of a closed Executable; the caller must call `bind` next."""
 
     def bind(self, program: Program | None, stream: int) -> None:
-        """Make the launcher launch this program in place of the Python method; a program that is not a graph unbinds it."""
+        """Make the launcher launch this program in place of the Python method; None unbinds it."""
 
     def bind_calls(self, program: Program, stream: int) -> bool:
-        """Bind to a program that is not a graph, if compiled code can launch it; the next change unbinds it."""
+        """Bind to a program that is not a graph, if it is recorded calls without functions; the next change unbinds it."""
         return False
 
     def block(self) -> None:

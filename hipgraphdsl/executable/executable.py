@@ -12,13 +12,13 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import numpy as np
 
 from ..arrays import Array, as_int
 from ..backends import Program, backend_named
-from ..backends.callbacks import Stopped, refuse_inside, running
+from ..backends.callbacks import refuse_inside, running
 from ..backends.capturing import keep_recorded, recordings
 from ..backends.program import GraphProgram
 from ..errors import CallbackError, DeclarationError, HipError, HipGraphError, UpdateError, WaitTimeout
@@ -69,6 +69,9 @@ class Executable:
     backend : str
     stats : Stats
     """
+
+    _alone: ClassVar[bool] = True
+    """Whether no other process takes part in its launches, so that they need not take the Python method."""
 
     def __init__(
         self, workflow: Workflow, runtime: Runtime, made: Planned, guard: int, shares: Sharing, debug: DebugOptions
@@ -211,13 +214,8 @@ class Executable:
             if deadline is not None:
                 outer = note(deadline)
             own.launch(handle)
-        except Stopped:
-            pass
-        except (CallbackError, HipError) as error:
-            if isinstance(error, CallbackError) or self.plan.cut is not None:  # an eager function may have raised either
-                in_flight.drain(handle)
-            told = own.told(error) if isinstance(error, HipError) else error
-            raise told from told.__cause__
+        except BaseException as error:
+            own.launch_failed(error, handle)
         finally:  # not earlier: a thread that waits meanwhile would see the launch as done
             own.shared.deadline = None
             with in_flight.lock:  # noted without a call of any function, which Ctrl-C could interrupt

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..arrays import Array, Parameter
 from ..backends import Environment, Program, SharedHandles, backend_named
-from ..backends.callbacks import HostCalls
+from ..backends.callbacks import HostCalls, Stopped
 from ..backends.lent import memory_view
 from ..backends.operations import CallHost, Operation, RunChild, equal
 from ..backends.program import GraphProgram, blamed, blamed_on
 from ..checks import require_sound
-from ..errors import HipError, HipGraphError, WaitTimeout
+from ..errors import CallbackError, HipError, HipGraphError, WaitTimeout
 from ..nodes import same
 from ..nodes.workflow import Workflow
 from ..runtimes.base import Runtime
@@ -498,6 +498,17 @@ class Instance:
         if not self._runtime.wait_for_room(stream, streams, 0):
             said = f"the launch of graph {self.state.workflow.name!r} has not begun"
             require_room(partial(self._runtime.wait_for_room, stream, streams), deadline, said)
+
+    def launch_failed(self, error: BaseException, stream: int) -> None:
+        """Wait for what a launch has enqueued, and raise its error; return if a callback has ended it."""
+        if isinstance(error, Stopped):
+            return
+        if not isinstance(error, (CallbackError, HipError)):
+            raise error
+        if isinstance(error, CallbackError) or self.state.plan.cut is not None:
+            self.in_flight.drain(stream)  # an eager function may have raised either
+        told = self.told(error) if isinstance(error, HipError) else error
+        raise told from told.__cause__
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until nothing is in flight; an error names the nodes that have not finished, or the one that failed."""

@@ -88,7 +88,9 @@ class Replay(Protocol):
     def entry(self) -> tuple[int, int] | None:
         """What `Launcher.bind` takes in place of hipGraphLaunch and a graph; None if host functions are among the calls."""
 
-    def __call__(self, stream: int, /) -> None: ...
+    @property
+    def run(self) -> Callable[[int], None]:
+        """What makes the calls for a launch on a stream."""
 
     def failed(self, code: int, /) -> None:
         """Raise the error for a code that running the entry returned."""

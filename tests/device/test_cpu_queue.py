@@ -270,7 +270,12 @@ def in_segments() -> hg.Graph:
     return g
 
 
-def test_launch_in_segments_by_compiled_code_can_be_ended_where_a_lane_is_full() -> None:
+@pytest.mark.parametrize("alone", [True, False])
+def test_launch_in_segments_by_compiled_code_can_be_ended_where_a_lane_is_full(
+    alone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the program's method, and by its recorded calls as where several processes launch together."""
+    monkeypatch.setattr(hg.Executable, "_alone", alone)
     with in_segments().compile("cpu", lanes=None) as exe:
         go, own = np.asarray(exe.array("go")), exe._own
         go[0] = 1

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import sys
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -404,7 +405,7 @@ class Driver:
         current = (address["get"], address["set"], home) if asks else (0, 0, 0)
         made.bind(address["launch"], address["give"], 16, 32, *current, address["query"], address["clear"])
         self.value = ctypes.create_string_buffer(4)
-        made.slots([("k", "i", 4, bytes(4), [(ctypes.addressof(self.value), 48, 64)], True)], self.value)
+        made.slots([("k", "i", 4, bytes(4), [(ctypes.addressof(self.value), 48, 64, 16)], True)], self.value)
         made.ready = made.can_wait = True
         return made
 
@@ -479,6 +480,86 @@ def test_launch_says_where_what_was_current_cannot_be_restored(values: dict[str,
     driver.codes["set"] = [0, 709]
     with pytest.raises(ValueError, match="709"):
         launcher.launch(**values)
+
+
+# -- programs that a Python function launches ------------------------------------------------------------------------------
+
+
+def by_python(driver: Driver, function: Any, home: int = 7) -> tuple[Any, Any, Any]:
+    """Return a launcher that launches by a function, and its two locks."""
+    launcher, lock, outermost = driver.launcher(home), threading.RLock(), threading.Lock()
+    launcher.python = (function, 32, lock.acquire, outermost.acquire, lock.release, outermost.release)
+    return launcher, lock, outermost
+
+
+@pytest.mark.parametrize("before", [0, 7, 9])
+@pytest.mark.parametrize("leaves", [0, 7, 8])
+@pytest.mark.parametrize("raises", [False, True])
+def test_launch_by_python_is_in_its_context_and_restores_what_was_current(before: int, leaves: int, raises: bool) -> None:
+    driver, found = Driver(current=before), []
+
+    def function(stream: int) -> None:
+        found.append((stream, driver.current, lock._is_owned(), outermost.locked()))
+        driver.current = leaves
+        if raises:
+            raise KeyError(stream)
+
+    launcher, lock, outermost = by_python(driver, function)
+    for _ in range(2):
+        with pytest.raises(KeyError, match="32") if raises else nullcontext():
+            launcher.launch()
+        assert (driver.current, lock._is_owned(), outermost.locked()) == (before, False, False)
+    assert found == [(32, 7, True, True)] * 2
+    assert (launcher.launches, launcher.pending, launcher.inside) == (0 if raises else 2, True, 0)
+    assert not any(call[0] in ("launch", "slow") for call in driver.calls)
+
+
+@pytest.mark.parametrize("taken", ["lock", "outermost", "both"])
+def test_launch_by_python_takes_the_slow_path_where_it_would_have_to_wait(taken: str) -> None:
+    driver = Driver(current=7)
+    launcher, lock, outermost = by_python(driver, lambda stream: driver.calls.append("function"))
+    ready, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock if taken != "outermost" else nullcontext(), outermost if taken != "lock" else nullcontext():
+            ready.set()
+            over.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    ready.wait(60)
+    launcher.launch()
+    assert driver.calls == ["slow"]
+    over.set()
+    thread.join()
+    launcher.launch()
+    assert [call for call in driver.calls if call != "get"] == ["slow", "function", ("set", 7)]
+
+
+def test_launch_by_python_sets_values_first_and_leaves_other_arguments_to_the_slow_path() -> None:
+    driver = Driver(current=7)
+    launcher, _, _ = by_python(driver, lambda stream: driver.calls.append("function"))
+    launcher.launch(k=5)
+    assert driver.calls == ["get", ("give", 7), "function", ("set", 7)]
+    assert (launcher.updates, driver.value.raw) == (1, (5).to_bytes(4, sys.byteorder))
+    driver.calls.clear()
+    launcher.launch(5)
+    launcher.launch(timeout_s=1)
+    driver.codes["give"] = [1]
+    launcher.launch(k=6)
+    launcher.slots([], None)
+    launcher.launch(k=7)
+    assert [call for call in driver.calls if call == "slow" or call[0] in ("launch", "function")] == ["slow"] * 4
+    assert driver.value.raw == (5).to_bytes(4, sys.byteorder)
+
+
+def test_launch_by_python_says_where_what_was_current_cannot_be_restored() -> None:
+    driver = Driver(current=9)
+    launcher, lock, outermost = by_python(driver, lambda stream: None)
+    driver.codes["set"] = [0, 709]
+    with pytest.raises(ValueError, match="709"):
+        launcher.launch()
+    assert (lock._is_owned(), outermost.locked()) == (False, False)
 
 
 # -- the launcher's own waits ----------------------------------------------------------------------------------------------

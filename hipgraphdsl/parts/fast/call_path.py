@@ -101,6 +101,23 @@ class SlowPath:
             )
         return executable
 
+    def by_program(self, stream: int) -> tuple[Any, ...]:
+        """Return what the launcher launches a program with that is not one graph (`Launcher.python`); empty if it may not."""
+        reference, executable = self._executable, self._required("launch")
+        if not executable._alone:
+            return ()
+
+        def launch(stream: int) -> None:
+            executable: Any = reference()  # nothing deletes it meanwhile
+            own = executable._own
+            try:
+                own.program.launch(stream)
+            except BaseException as error:
+                own.launch_failed(error, stream)
+
+        lock, outermost = executable._lock, executable._outermost
+        return launch, stream, lock.acquire, outermost.acquire, lock.release, outermost.release
+
     def serve_by(self, launcher: Any) -> None:
         """Let a launcher serve the Executable's calls; None restores its own methods."""
         executable = self._executable()
@@ -143,21 +160,23 @@ class CompiledPath(CallPath):
         self.blocked, self._counted = other.blocked, other._counted
 
     def bind(self, program: Program | None, stream: int) -> None:
-        """Make the launcher launch this program in place of the Python method; a program that is not a graph unbinds it."""
+        """Make the launcher launch this program in place of the Python method; None unbinds it."""
         if self.launcher is None:
             return
         self.launcher.ready = False
         self._clear()
         self._stale, self._by_calls = True, False
-        self.bound = isinstance(program, GraphProgram) and bool(program.handle)
-        if program is not None and self.bound:
-            runtime = self._runtime
-            self._bind(program, *runtime.launch_addresses(), program.handle, stream)
-        if not self.bound:
+        python = () if program is None or isinstance(program, GraphProgram) else self._slow_path.by_program(stream)
+        self.bound = bool(python) or isinstance(program, GraphProgram)
+        if program is None or not self.bound:
             self._slow_path.serve_by(None)
+            return
+        self._bind(program, *self._runtime.launch_addresses(), program.handle, stream)
+        if python:
+            self.launcher.python = python
 
     def bind_calls(self, program: Program, stream: int) -> bool:
-        """Bind to a program that is not a graph, if compiled code can launch it; the next change unbinds it."""
+        """Bind to a program that is not a graph, if it is recorded calls without functions; the next change unbinds it."""
         if self.launcher is None or self.bound:
             return self.bound
         entry = program.entry()
@@ -255,7 +274,6 @@ class CompiledPath(CallPath):
         `users` maps launch keywords to the scope that declares the parameter, the parameter, and the enabled steps that depend
         on it.
         """
-        assert isinstance(program, GraphProgram)
         slots = []
         self._clear()
         for name, (scope, parameter, indices) in users.items():
@@ -295,14 +313,17 @@ class CompiledPath(CallPath):
             self._stale = not kept.follow(operation)
 
     def _places(
-        self, program: GraphProgram, scope: Environment, parameter: Parameter, index: int
-    ) -> tuple[str, list[tuple[int, int, int]]]:
+        self, whole: Program, scope: Environment, parameter: Parameter, index: int
+    ) -> tuple[str, list[tuple[int, int, int, int]]]:
         """Return the struct code and the uses of a parameter in a step; empty if more than kernel arguments must be written."""
-        step, operation = program.plan.steps[index], program.operations[index]
-        node = step.node.launched
-        if node is None or not isinstance(operation, Launch) or not program.nodes[index]:
+        program, place = whole.graph_of(index)
+        if program is None:
             return "", []
-        if operation.cooperative or index in program.disabled:
+        step, operation = program.plan.steps[place], whole.operations[index]
+        node = step.node.launched
+        if node is None or not isinstance(operation, Launch) or not program.nodes[place]:
+            return "", []
+        if operation.cooperative or place in program.disabled:
             return "", []
         inner = program.scope_of(step)
 
@@ -316,12 +337,12 @@ class CompiledPath(CallPath):
         codes = {operation.packer.signature.parameters[k].format for k in places}
         if len(codes) != 1 or not codes <= set(_KINDS):
             return "", []
-        batch = program.batches.get(index)
+        batch = program.batches.get(place)
         if batch is not None:
-            at, offsets = batch.arguments_of(index), operation.packer.signature.offsets
-            return codes.pop(), [(at + offsets[k], batch.node, batch.params(self._runtime)) for k in places]
+            at, offsets = batch.arguments_of(place), operation.packer.signature.offsets
+            return codes.pop(), [(at + offsets[k], batch.node, batch.params(self._runtime), program.handle) for k in places]
         kept = self._kept.get(index)
         if kept is None:
             kept = self._kept[index] = _Arguments(operation, self._runtime)
         values = [ctypes.c_void_p.from_address(kept.packer.address + 8 * k).value or 0 for k in places]
-        return codes.pop(), [(value, program.nodes[index], kept.address) for value in values]
+        return codes.pop(), [(value, program.nodes[place], kept.address, program.handle) for value in values]

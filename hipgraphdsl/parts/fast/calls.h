@@ -63,13 +63,13 @@ static int run(void *list, void *stream) {
 /* runner() -> the address of `run`. */
 static PyObject *runner(PyObject *module, PyObject *) { return PyLong_FromVoidPtr((void *)run); }
 
-/* make_all(calls, functions, stream) -> None, or the place and the code of the call that failed. */
+/* make_all(calls, functions, failed, stream): `failed` raises for the place and the code of a call. */
 static PyObject *make_all(PyObject *module, PyObject *args) {
   const call_t *calls;
   Py_ssize_t nbytes;
-  PyObject *functions;
+  PyObject *functions, *failed;
   unsigned long long stream;
-  if (!PyArg_ParseTuple(args, "y#O!K", &calls, &nbytes, &PyTuple_Type, &functions, &stream)) return NULL;
+  if (!PyArg_ParseTuple(args, "y#O!OK", &calls, &nbytes, &PyTuple_Type, &functions, &failed, &stream)) return NULL;
   const Py_ssize_t count = nbytes / (Py_ssize_t)sizeof(call_t);
   for (Py_ssize_t i = 0; i < count;) {
     if (calls[i].kind == kFunction) {
@@ -85,14 +85,14 @@ static PyObject *make_all(PyObject *module, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS /* a call may wait for the device, which may wait for a host node */
     while (!(code = make(&calls[i], stream)) && (i += length(&calls[i])) < count && calls[i].kind != kFunction) {}
     Py_END_ALLOW_THREADS
-    if (code) return Py_BuildValue("ni", i, code);
+    if (code) return PyObject_CallFunction(failed, "ni", i, code);
     if (PyErr_CheckSignals()) return NULL;
   }
   Py_RETURN_NONE;
 }
 
 static PyMethodDef functions[] = {
-    {"make_all", make_all, METH_VARARGS, "make_all(calls, functions, stream): None, or place and code of what failed"},
+    {"make_all", make_all, METH_VARARGS, "make_all(calls, functions, failed, stream): failed(place, code) raises"},
     {"runner", runner, METH_NOARGS, "runner(): the address of what makes the calls of a list, for Launcher.bind"},
     {NULL, NULL, 0, NULL},
 };

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, cast
 
 from ...runtimes.data import ForeignCall, LaunchCall
@@ -17,7 +18,7 @@ _HEAD: Final = struct.Struct("=QQ")  # list_t: count, failed
 
 
 class CompiledCalls:
-    """Makes the calls of a list on a stream; an instance is called with the stream.
+    """Makes the calls of a list: `run` on a stream.
 
     `known` maps each runtime method to the address of its C function and its call kind in calls.h; `fail` raises for a method
     and an error code.
@@ -32,34 +33,27 @@ class CompiledCalls:
     ) -> None:
         packed = bytearray()
         functions: list[Callable[[int], None]] = []
-        self._fail_method = fail
-        self._at: dict[int, str | ForeignCall] = {}
-        """Index of a call in the packed list -> what it calls."""
+        at: dict[int, str | ForeignCall] = {}  # index of a call in the packed list -> what it calls
         for what, args in calls:
             place = len(packed) // _CALL.size
             if isinstance(what, str):
                 address, kind = known[what]
                 packed += _CALL.pack(address, *args, kind)
-                self._at[place] = what
+                at[place] = what
             elif isinstance(what, ForeignCall):
                 packed += _CALL.pack(ctypes.cast(cast(Any, what.function), ctypes.c_void_p).value, what.stop, 0, _WORDS)
                 packed += _EIGHT.pack(*args, *[0] * (8 - len(args)))
-                self._at[place] = what
+                at[place] = what
             else:
                 packed += _CALL.pack(len(functions), *args, 0, _FUNCTION)
                 functions.append(what)
-        self._make_all = module.make_all
-        self._given = (bytes(packed), tuple(functions))
+        self._raise = partial(_raise, at, fail)
+        self.run: Callable[[int], None] = partial(module.make_all, bytes(packed), tuple(functions), self._raise)
         self._runner = module.runner()
         self._list: ctypes.Array[ctypes.c_char] | None = None
         """The packed list for `Launcher`, which cannot call host functions; None if there are any."""
         if not functions:
             self._list = ctypes.create_string_buffer(_HEAD.pack(len(packed) // _CALL.size, 0) + bytes(packed))
-
-    def __call__(self, stream: int) -> None:
-        failed = self._make_all(*self._given, stream)
-        if failed is not None:
-            self._raise(*failed)
 
     @property
     def entry(self) -> tuple[int, int] | None:
@@ -71,9 +65,10 @@ class CompiledCalls:
         assert self._list is not None
         self._raise(_HEAD.unpack_from(self._list)[1], code)
 
-    def _raise(self, place: int, code: int) -> None:
-        what = self._at[place]
-        if isinstance(what, str):
-            self._fail_method(what, code)
-        else:
-            what.failed(code)
+
+def _raise(at: Mapping[int, str | ForeignCall], fail: Callable[[str, int], object], place: int, code: int) -> None:
+    what = at[place]
+    if isinstance(what, str):
+        fail(what, code)
+    else:
+        what.failed(code)

@@ -13,6 +13,9 @@
  * left to the Python method.
  *
  * Where others know the own stream (`capturing` is set), a launch first asks whether it captures; the Python method refuses it then.
+ *
+ * A program that is not one graph is launched by a Python function (`python`) in place of hipGraphLaunch, in the critical section of the
+ * Executable's Python methods.
  */
 #pragma once
 #include "values.h"
@@ -41,6 +44,7 @@ typedef struct {
   char *value;        /* where the argument's bytes stand */
   void *node;         /* hipGraphNode_t */
   const void *params; /* the platform's kernel node parameters, which point at the arguments */
+  void *exec;         /* hipGraphExec_t */
 } use_t;
 
 typedef struct {
@@ -53,6 +57,9 @@ typedef struct {
   Py_ssize_t count;
   use_t *uses;
 } slot_t;
+
+/* Items of `Launcher.python`: the function and its argument, and methods of the two locks of the critical section. */
+enum { kFunction, kArgument, kTake, kTakeOutermost, kRelease, kReleaseOutermost };
 
 typedef struct {
   PyObject_HEAD
@@ -71,6 +78,7 @@ typedef struct {
   unsigned long long capturing; /* a capturing_fn; 0 while nobody else knows the own stream */
   waiting::query_fn room; /* 0 where a launch would not wait for room in the queue; NULL where the driver's own launch waits */
   PyObject *slow;
+  PyObject *python; /* a tuple, or NULL for a graph */
   PyObject *keep;
   unsigned long long updates;
   long long left; /* updates that may still be made on the fast path; negative: any number */
@@ -98,7 +106,7 @@ static void set_back(Launcher *self, slot_t *slot, Py_ssize_t count, const char 
   for (Py_ssize_t i = 0; i < count; ++i) {
     use_t *use = &slot->uses[i];
     memcpy(use->value, before, slot->size);
-    if (!ends_node(slot, i) || !self->set(self->exec, use->node, use->params)) continue;
+    if (!ends_node(slot, i) || !self->set(use->exec, use->node, use->params)) continue;
     self->torn = 1;
     self->ready = 0; /* no other thread launches it before it is built again */
   }
@@ -111,7 +119,7 @@ static int apply(Launcher *self, slot_t *slot, const char *bytes) {
     use_t *use = &slot->uses[i];
     memcpy(use->value, bytes, slot->size);
     if (!ends_node(slot, i)) continue;
-    int code = self->set(self->exec, use->node, use->params);
+    int code = self->set(use->exec, use->node, use->params);
     if (code) {
       set_back(self, slot, i + 1, slot->value);
       return code;
@@ -196,12 +204,57 @@ static PyObject *report(Launcher *self, int code) {
   return result;
 }
 
+/* Enter the critical section; false where this thread is inside, or would have to wait for another one. */
+static bool take_turn(PyObject *python) {
+  for (int lock = kTake; lock <= kTakeOutermost; ++lock) {
+    PyObject *taken = PyObject_CallOneArg(PyTuple_GET_ITEM(python, lock), Py_False);
+    Py_XDECREF(taken);
+    if (taken == Py_True) continue;
+    if (lock == kTakeOutermost) Py_XDECREF(PyObject_CallNoArgs(PyTuple_GET_ITEM(python, kRelease)));
+    PyErr_Clear();
+    return false;
+  }
+  return true;
+}
+
+/* Launch by Python. Returns NotImplemented where the slow path must do it. */
+static PyObject *call_python(Launcher *self, PyObject *const *args, PyObject *kwnames, Py_ssize_t keywords) {
+  PyObject *python = Py_NewRef(self->python), *result = Py_NewRef(Py_NotImplemented);
+  PyObject *type = NULL, *error = NULL, *traceback = NULL;
+  int left = 0;
+  if (take_turn(python)) {
+    uint64_t before;
+    if (self->ready && has_room(self) && enter(self, &before)) {
+      if (!(self->capturing && captures(self)) && (!keywords || set_values(self, args, kwnames, keywords))) {
+        Py_SETREF(result, PyObject_CallOneArg(PyTuple_GET_ITEM(python, kFunction), PyTuple_GET_ITEM(python, kArgument)));
+        PyErr_Fetch(&type, &error, &traceback); /* what is called below may run Python */
+        self->launches += result != NULL;
+        self->pending = 1;
+      }
+      Py_BEGIN_ALLOW_THREADS
+      if (self->get_current) left = self->set_current(before); /* the function may have changed it */
+      Py_END_ALLOW_THREADS
+    }
+    Py_XDECREF(PyObject_CallNoArgs(PyTuple_GET_ITEM(python, kReleaseOutermost)));
+    Py_XDECREF(PyObject_CallNoArgs(PyTuple_GET_ITEM(python, kRelease)));
+  }
+  Py_DECREF(python);
+  if (!result) PyErr_Restore(type, error, traceback);
+  else if (left) Py_SETREF(result, report(self, left));
+  return result;
+}
+
 /* launch(stream=None, **params). A method, not the object itself: interpreters call built-in methods the shortest way. */
 static PyObject *call(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *kwnames) {
   Launcher *self = (Launcher *)object;
   Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   /* A call that sets values waits its turn on the slow path: between setting and launching no other may set. */
-  if (self->ready && !(callbacks && in_callback) && !count && !(keywords && self->inside)) {
+  const bool fast = self->ready && !(callbacks && in_callback) && !count && !(keywords && (self->inside || !self->count));
+  if (fast && self->python) {
+    PyObject *result = call_python(self, args, kwnames, keywords);
+    if (result != Py_NotImplemented) return result;
+    Py_DECREF(result);
+  } else if (fast) {
     uint64_t before;
     int code = 0, left = 0;
     bool set = false;
@@ -309,6 +362,7 @@ static void dealloc(PyObject *object) {
   clear_slots(self);
   PyMem_Free(self->lanes);
   Py_XDECREF(self->slow);
+  Py_XDECREF(self->python);
   Py_XDECREF(self->keep);
   type->tp_free(object);
   Py_DECREF(type);
@@ -334,6 +388,7 @@ static PyObject *bind(PyObject *object, PyObject *args) {
   self->lanes = copy;
   self->lane_count = nbytes / (Py_ssize_t)sizeof(uint64_t);
   clear_slots(self);
+  Py_CLEAR(self->python);
   Py_CLEAR(self->keep);
   self->launch = (launch_fn)(uintptr_t)launch;
   self->set = (set_fn)(uintptr_t)set;
@@ -371,11 +426,12 @@ static bool read_slot(slot_t *slot, PyObject *item) {
   slot->whole = (char)whole;
   memcpy(slot->value, bytes, size);
   for (Py_ssize_t k = 0; k < count; ++k) {
-    unsigned long long value, node, params;
-    if (!PyArg_ParseTuple(PyList_GET_ITEM(uses, k), "KKK", &value, &node, &params)) return false;
+    unsigned long long value, node, params, exec;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(uses, k), "KKKK", &value, &node, &params, &exec)) return false;
     slot->uses[k].value = (char *)(uintptr_t)value;
     slot->uses[k].node = (void *)(uintptr_t)node;
     slot->uses[k].params = (const void *)(uintptr_t)params;
+    slot->uses[k].exec = (void *)(uintptr_t)exec;
   }
   slot->count = count;
   Py_INCREF(name);
@@ -384,7 +440,7 @@ static bool read_slot(slot_t *slot, PyObject *item) {
   return true;
 }
 
-/* slots([(name, kind, size, value bytes, [(value address, node, params address), ...], whole), ...], keep) */
+/* slots([(name, kind, size, value bytes, [(value address, node, params address, exec), ...], whole), ...], keep) */
 static PyObject *set_slots(PyObject *object, PyObject *args) {
   Launcher *self = (Launcher *)object;
   PyObject *list, *keep;
@@ -442,6 +498,7 @@ static PyMemberDef members[] = {
     {"launches", T_ULONGLONG, offsetof(Launcher, launches), 0, "launches on the fast path"},
     {"updates", T_ULONGLONG, offsetof(Launcher, updates), 0, "nodes set on the fast path"},
     {"capturing", T_ULONGLONG, offsetof(Launcher, capturing), 0, "hipStreamIsCapturing where others know the own stream, or 0"},
+    {"python", T_OBJECT, offsetof(Launcher, python), 0, "what launches a program that is not one graph: the items that `kFunction` lists"},
     {"left", T_LONGLONG, offsetof(Launcher, left), 0, "nodes that may still be set on the fast path; negative: any number"},
     {NULL, 0, 0, 0, NULL},
 };

@@ -57,6 +57,7 @@ class RankExecutable(Executable):
     """
 
     ranks: Ranks
+    _alone = False
     part: Part
     _whole: Workflow
     _first_tag: int
