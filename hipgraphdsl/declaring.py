@@ -652,7 +652,8 @@ def _entry(arrays: Sequence[Viewable], root: Any) -> Viewable:
 
 
 def _root_name(obj: Any) -> str:
-    return str(getattr(getattr(obj, "root", None) or getattr(obj, "array", None) or obj, "name", "array"))
+    root = obj.array if type(obj) is AllocNode else getattr(obj, "root", obj)
+    return str(getattr(root, "name", "array"))
 
 
 _places: dict[int, tuple[CodeType, dict[int, tuple[str, int]]]] = {}

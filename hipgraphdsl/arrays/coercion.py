@@ -432,7 +432,9 @@ def as_shape(shape: Any) -> tuple[int, ...]:
         extents = tuple(shape) if isinstance(shape, (tuple, list, np.ndarray)) else (shape,)
     except TypeError:  # an array without dimensions
         extents = (None,)
-    result = tuple(extent for extent in map(as_int, extents) if extent is not None)
+    result = extents
+    if not {int}.issuperset(map(type, extents)):
+        result = tuple(extent for extent in map(as_int, extents) if extent is not None)
     if len(result) < len(extents):
         raise DeclarationError(f"a shape is an integer or a tuple of integers (got {shape!r})")
     if len(result) > _MAX_DIMS:

@@ -11,6 +11,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -72,11 +73,6 @@ class Sliceable(Viewable):
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-
-    @lazy
-    def fits(self) -> dict[Any, tuple[Any, weakref.ref[Access]]]:
-        """The parameters of kernels that it was given for, by identity and mode, with its accesses; a cache of `nodes.kernel`."""
-        return {}
 
     @property
     def size(self) -> int:
@@ -157,7 +153,7 @@ class Root(Sliceable):
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_all", "fits")}  # without what is cached
+        return {name: value for name, value in self.__dict__.items() if name != "_all"}  # without what is cached
 
     def __copy__(self) -> Root:
         return self  # graphs compare arrays and parameters by identity, and frozen objects need no copy
@@ -220,15 +216,11 @@ class ArrayView(Sliceable):
     @staticmethod
     def _of_all(root: Root) -> ArrayView:
         """Return the view of all elements, in C order, as `ArrayView` with whole slices."""
-        step_bytes = root.dtype.itemsize
-        strides: list[int] = []
-        for extent in root.shape[::-1]:
-            strides.append(step_bytes)
-            step_bytes *= extent
+        selection, strides, region = _whole(root.shape, root.dtype.itemsize)
         made = object.__new__(ArrayView)
         made.__dict__.update(
-            root=root, selection=tuple([slice(0, extent, 1) for extent in root.shape]), offset_bytes=0, shape=root.shape,
-            strides=tuple(strides[::-1]), dtype=root.dtype, region=Region(0, step_bytes, step_bytes), contiguous=True,
+            root=root, selection=selection, offset_bytes=0, shape=root.shape, strides=strides, dtype=root.dtype, region=region,
+            contiguous=True,
         )  # fmt: skip
         return made
 
@@ -254,7 +246,7 @@ class ArrayView(Sliceable):
     _by_expressions: ClassVar[Callable[[ArrayView, Any, Any], ArrayView]]
     """Selects by parameters and expressions; `moving`, which knows these, sets it."""
 
-    @lazy
+    @property
     def hazard(self) -> tuple[Any, Region]:
         """The address space and the exact bytes in it, by which accesses are compared."""
         root = self.root
@@ -377,6 +369,14 @@ class ArrayView(Sliceable):
         return DeclarationError(
             f"{self.name}[{text}]: {why}; {self.root.name!r} has shape {self.root.shape}", array=self.root.name
         )
+
+
+@lru_cache
+def _whole(shape: tuple[int, ...], itemsize: int) -> tuple[Selection, tuple[int, ...], Region]:
+    """Return what views of whole arrays of one shape share: selection, strides and region."""
+    strides = tuple([itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))])
+    nbytes = itemsize * math.prod(shape)
+    return tuple([slice(0, extent, 1) for extent in shape]), strides, Region(0, nbytes, nbytes)
 
 
 def selector_text(selector: Any) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import marshal
 import math
-import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import numpy as np
 from pydantic import Field, ValidationInfo
 
-from ..arrays import Access, ArrayView, DeviceArray, MovingView, Need, Parameter, Sliceable, Viewable
+from ..arrays import Access, AllocArray, ArrayView, DeviceArray, Mode, MovingView, Need, Parameter, Viewable
 from ..errors import DeclarationError, listed, node_error, shown, suggested
 from ..kernels import Kernel, KernelParameter, Signature
 from ..lazy import lazy
@@ -39,6 +38,7 @@ from .fields import (
     without_ones,
 )
 from .kinds import add_kind
+from .memory import AllocNode
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -422,7 +422,7 @@ class _Shared:
     `complete` gives a node these fields and its own, with what follows from them, and leaves it as validation would.
     """
 
-    __slots__ = ("_block", "_count", "_given", "_grid", "_kernel", "_order", "_pointers", "_symbols", "_values",
+    __slots__ = ("_block", "_count", "_given", "_grid", "_kernel", "_known", "_order", "_pointers", "_symbols", "_values",
         "flat", "number", "state", "types")  # fmt: skip
 
     _numbers = count()
@@ -430,6 +430,7 @@ class _Shared:
     def __init__(self, node: KernelNode, key: tuple[Any, ...], order: tuple[str, ...]) -> None:
         self.number = next(self._numbers)
         self._kernel = kernel = node.kernel
+        self._known = kernel.module.handle is None  # else nobody knows how it accesses its arguments
         follows = {name: getattr(node, name) for name in _FOLLOWS}
         self.state = {name: node.__dict__[name] for name in KernelNode.model_fields} | follows | {
             "args": (),  # the kernel may outlive the memory of the first node's
@@ -447,7 +448,7 @@ class _Shared:
         self._symbols = [symbol.as_view().accessed("read" if constant else "update") for symbol, constant in kernel.symbols]
         parameters = node.signature.parameters
         self._count = len(parameters)
-        self._pointers = [(at, id(each), each) for at, each in enumerate(parameters) if each.pointer]
+        self._pointers = [(at, each) for at, each in enumerate(parameters) if each.pointer]
         values = [(at, each) for at, each in enumerate(parameters) if not each.pointer]
         self._values = [(at, *BOUNDS.get(each.dtype, (1, 0)), each) for at, each in values]  # with the range of an int
 
@@ -489,21 +490,10 @@ class _Shared:
         accesses: list[Access] = []
         views: list[ArrayView] = []
         mentions = False
-        for at, key, parameter in self._pointers:
-            arg = bound[at]
-            kind = type(arg)
-            if kind is Access:
-                fit = arg.view.fits.get((key, arg.mode))
-            else:
-                fit = arg.fits.get(key) if issubclass(kind, Sliceable) else None
-            if fit is None or (access := fit[1]()) is None:
-                bound[at], view, access = self._fit(parameter, arg, name)
-                if view is None:
-                    continue
-            else:
-                view = access.view
-                if kind is not Access:
-                    bound[at] = view
+        for at, parameter in self._pointers:
+            bound[at], view, access = self._fit(parameter, bound[at], name)
+            if view is None:
+                continue
             views.append(view)
             if access is not None:
                 accesses.append(access)
@@ -524,27 +514,21 @@ class _Shared:
 
     def _fit(self, parameter: KernelParameter, arg: Any, node: str) -> tuple[Any, ArrayView | None, Access | None]:
         """Return a pointer's argument, view and access; raise DeclarationError if it does not fit."""
-        if type(arg) is ArrayView:
-            known = arg.root.fits.get(id(parameter))  # a view of a whole array, as an earlier node has it
-            access = None if known is None else known[1]()
-            if known is not None and access is not None and access.view is arg:
-                arg.fits[id(parameter)] = known
-                return arg, arg, access
-        given = arg.as_view() if type(arg) is DeviceArray else arg
-        whole = type(given) is ArrayView and type(given.root) is DeviceArray and given.is_whole
-        if not whole or parameter.lanes > 1 or parameter.dtype is None or given.dtype != parameter.dtype:  # it may not fit
+        given = arg.as_view() if type(arg) is DeviceArray or type(arg) is AllocNode else arg
+        mode: Mode = "read" if parameter.const else "update"
+        plain = (  # as nearly always; else `fitting_argument` looks closer
+            type(given) is ArrayView
+            and type(given.root) in _OF_DEVICES
+            and given.contiguous
+            and parameter.lanes == 1
+            and parameter.dtype is not None
+            and given.dtype == parameter.dtype
+        )
+        if not plain:
             given = fitting_argument(parameter, arg, node, self._kernel.name)
-            if given is None:
-                return None, None, None
-            if isinstance(given, Access):
-                given.view.fits[id(parameter), given.mode] = parameter, weakref.ref(given)
-                return given, given.view, given
-        if self._kernel.module.handle is not None:  # nobody knows how it accesses its arguments
-            return given, given, None
-        access = given.accessed("read" if parameter.const else "update")
-        if isinstance(arg, Sliceable):
-            arg.fits[id(parameter)] = parameter, weakref.ref(access)
-        return given, given, access
+            if not isinstance(given, ArrayView):
+                return given, None if given is None else given.view, given
+        return given, given, given.accessed(mode) if self._known else None
 
 
 _DECLARED: Final = {"kernel", "grid", "block", "args", "name", "source", "shared_bytes", "cooperative", "priority", "cluster",
@@ -556,6 +540,8 @@ _FOLLOWS: Final = ("plain", "alike", "least_threads", "signature", "kernels")
 """What follows from the fields that launches share."""
 _OF_LAUNCH: Final = KernelNode.model_fields.keys() | {"accesses", "addresses", "parameters", *_FOLLOWS}
 """What `_Shared.complete` sets of a node."""
+_OF_DEVICES: Final = frozenset({DeviceArray, AllocArray})
+"""The classes of arrays that a kernel can access in every way, at any multiple of their elements' size."""
 _CHANGEABLE: Final = frozenset({np.void, np.ndarray, list, dict})
 """Types of values that each node has for itself."""
 _MOST_REPEATED = 4096  # launches of one draft that are looked at for those that a node may repeat

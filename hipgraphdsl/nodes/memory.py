@@ -34,10 +34,10 @@ from ..errors import DeclarationError, node_error, shown
 from ..kernels import struct_error, struct_fields
 from ..lazy import lazy
 from ..printed import human_bytes
-from .base import Node, check_name, parameters_of, require_met
+from .base import Node, check_name, parameters_of, require_met, set_state
 from .fields import Device, Rule, Stored, Value, View, names_in, node_in
 from .kinds import add_kind
-from .values import MEMORY, SHAPE, is_stored, memory_data, record, ref
+from .values import MAX_NAME, MEMORY, SHAPE, is_stored, memory_data, record, ref
 
 _MAX_FILL_BYTES = 64  # bytes per element, and below strided dimensions: the limits of the backends' fill kernel
 _MAX_FILL_DIMS = 4
@@ -320,7 +320,7 @@ class MemsetNode(Node):
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
-        return (Access(self.dst, "write"),)
+        return (self.dst.accessed("write"),)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -383,9 +383,23 @@ class _GraphMemoryNode(Node):
 
     @lazy
     def accesses(self) -> tuple[Access, ...]:
-        return (Access(self.array.as_view(), "write"),)
+        return (self.array.as_view().accessed("write"),)
+
+    def take(self, data: dict[str, Any], launches: Any = None) -> None:
+        """Take what `Graph.alloc` and `Graph.free` give, mostly a name and an array, as they are."""
+        name, array = data.get("name"), data.get("array")
+        if type(self) is FreeNode and type(array) is AllocNode:
+            array = array.array
+        known = launches is not None and data.keys() == _DECLARED and type(array) is AllocArray
+        if known and type(name) is str and name.isidentifier() and len(name) <= MAX_NAME:
+            fields = {"name": name, "after": (), "ignore": None, "source": data["source"], "array": array}
+            set_state(self, fields, _DECLARED)
+        else:
+            super().take(data)
 
 
+_DECLARED: Final = {"array", "name", "source"}
+"""The fields that `Graph.alloc` and `Graph.free` give without options."""
 _MADE: Final = Stored(
     _new_array,
     lambda array, *_: {"name": array.name, **memory_data(array)},

@@ -16,9 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-import numpy as np
+from typing import Final, NamedTuple
 
 from ...kernels.bodies import asked_once, body_of, declaration_of
 from ...kernels.module import Kernel, Module
@@ -97,27 +95,39 @@ def words_of(*texts: str) -> frozenset[str]:
 _WORDS: Final = words_of(FIND, _BODY, _ENTRY)
 
 
+class Row(NamedTuple):
+    """Layout of one launch in a table: one past its last block and its grid, if placed; its arguments; its kind, if any.
+
+    Attributes
+    ----------
+    nbytes : int
+    arguments_at, kind_at : int
+        Offsets in bytes.
+    arguments_nbytes : int
+        Bytes of the arguments of any of the kernels.
+    """
+
+    nbytes: int
+    arguments_at: int
+    arguments_nbytes: int
+    kind_at: int
+
+
 @dataclass(frozen=True)
 class Tabled:
     """Several launches merged into one, which looks them up in a table.
 
     Attributes
     ----------
-    launch : numpy.dtype
-        Layout of one launch in the table; field ``args`` holds its arguments.
+    row : Row
+        Layout of one launch in the table.
     """
 
-    launch: np.dtype[np.void]
-
-    @property
-    def arguments_at(self) -> int:
-        """Offset of the arguments in a launch, in bytes."""
-        assert self.launch.fields is not None
-        return self.launch.fields["args"][1]
+    row: Row
 
     def capacity(self, nbytes: int) -> int:
         """Return how many launches fit into a parameter of `nbytes` bytes."""
-        return max(0, (nbytes - BATCH_HEAD_BYTES) // self.launch.itemsize)
+        return max(0, (nbytes - BATCH_HEAD_BYTES) // self.row.nbytes)
 
 
 @dataclass(frozen=True)
@@ -126,7 +136,7 @@ class Batching(Tabled):
 
     Attributes
     ----------
-    launch : numpy.dtype
+    row : Row
         One past its last block, its grid, its arguments.
     kernel : Kernel
     threads : int
@@ -173,7 +183,7 @@ class Batching(Tabled):
 @asked_once
 def batching(kernel: Kernel) -> Batching | str:
     """Return how to merge launches of a kernel into one, or the reason why that is impossible."""
-    return reason_against(kernel, _WORDS) or Batching(launch_layout([kernel], placed=True, kinds=False), kernel)
+    return reason_against(kernel, _WORDS) or Batching(row_of([kernel], placed=True, kinds=False), kernel)
 
 
 def entry_of(kernel: Kernel) -> Batching:
@@ -183,21 +193,16 @@ def entry_of(kernel: Kernel) -> Batching:
     return how
 
 
-def launch_layout(kernels: Sequence[Kernel], *, placed: bool, kinds: bool) -> np.dtype[np.void]:
+def row_of(kernels: Sequence[Kernel], *, placed: bool, kinds: bool) -> Row:
     """Return a launch's layout: if `placed` one past its last block and its grid; its arguments; if `kinds` its kind."""
     align = alignment(kernels)
     nbytes = max(1, *(kernel.signature.nbytes for kernel in kernels if kernel.signature))  # an empty struct takes one byte
-    fields = [(name, "<u4", 4 * n) for n, name in enumerate(("end", "x", "y", "z") if placed else ())]
-    at = -(-4 * len(fields) // align) * align
-    fields.append(("args", f"V{nbytes}", at))
-    stop = at + nbytes
+    arguments_at = -(-16 // align) * align if placed else 0
+    stop = arguments_at + nbytes
+    kind_at = stop + stop % 2
     if kinds:
-        fields.append(("kind", "<u2", stop + stop % 2))
-        stop += stop % 2 + 2
-    names, formats, offsets = map(list, zip(*fields))
-    layout: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": -(-stop // align) * align}
-    made: np.dtype[np.void] = np.dtype(layout)
-    return made
+        stop = kind_at + 2
+    return Row(-(-stop // align) * align, arguments_at, nbytes, kind_at)
 
 
 def alignment(kernels: Iterable[Kernel]) -> int:

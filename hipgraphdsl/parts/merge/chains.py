@@ -48,7 +48,7 @@ def with_chains(plan: Plan, target: Target, *, automatic: bool) -> Plan:
             continue
         how = chaining(kernels, max([node.least_threads for node in nodes]))
         room = how.capacity(target.parameter_bytes)
-        pieces = [piece for chain in found for piece in _pieces(plan, chain, how.launch.itemsize)]
+        pieces = [piece for chain in found for piece in _pieces(plan, chain, how.row.nbytes)]
         for part in (piece[at : at + room] for piece in pieces for at in range(0, len(piece), max(1, room))):
             if len(part) >= _FEWEST and room >= _FEWEST:
                 batch_of |= dict.fromkeys(part, len(batches))

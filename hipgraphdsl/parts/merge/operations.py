@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import math
+import struct
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Final
-
-import numpy as np
 
 from ...backends.handles import SharedHandles
 from ...backends.operations import Launch, Operation
@@ -19,6 +19,9 @@ from ...runtimes.data import Dim3
 from .batching import BATCH_HEAD_BYTES, Batching
 from .switching import Chaining, Switching
 
+_U2: Final = struct.Struct("<H")
+_U4: Final = struct.Struct("<I")
+_GRID: Final = struct.Struct("<3I")
 _MOST_BLOCKS: Final = 2**31 - 1
 _MOST_THREADS: Final = 2**32 - 1
 """Largest grid of a batch on every platform; AMD limits the threads along an axis. Larger launches gain nothing from a batch."""
@@ -47,22 +50,22 @@ class Batch(MergedLaunch):
         self.changed = False
         """Whether the table has changed since it was last passed to the node."""
         self._like = next(launch for launch in launches if launch is not None)
-        memory = bytearray(BATCH_HEAD_BYTES + count * how.launch.itemsize)
-        self._memory = ctypes.c_char.from_buffer(memory)
-        self._head = np.frombuffer(memory, np.dtype("<u4"), 4)
-        self._launches = np.frombuffer(memory, how.launch, count, BATCH_HEAD_BYTES)
-        first_arguments = ctypes.addressof(self._memory) + BATCH_HEAD_BYTES + how.arguments_at
-        self._arguments = [first_arguments + k * how.launch.itemsize for k in range(len(launches))]
-        self._table = (ctypes.c_void_p * 1)(ctypes.addressof(self._memory))
+        self._row = row = how.row
+        self._table = bytearray(BATCH_HEAD_BYTES + count * row.nbytes)
+        self._memory = ctypes.c_char.from_buffer(self._table)
+        self._address = ctypes.addressof(self._memory)
+        self._pointer = (ctypes.c_void_p * 1)(self._address)
         self._params: ctypes.Array[ctypes.c_char] | None = None
         """The node's parameters for the compiled call path; None until `params` is first called."""
-        self._head[0] = len(launches)
         self._kinds = kinds
         self._switches = isinstance(how, Switching)
-        self._blocks = np.zeros(len(launches), np.int64)
+        self._blocks = [0] * len(launches)
         """Number of blocks of each launch of a `Beside` batch; 0 for a disabled step."""
         self._total = 0
         """Their sum."""
+        self._counted = False
+        """Whether the table says where the blocks of each launch end."""
+        _U4.pack_into(self._table, 0, len(launches))
         for k, launch in enumerate(launches):
             self._put(k, launch)
 
@@ -71,10 +74,15 @@ class Batch(MergedLaunch):
         like = self._like
         return (
             isinstance(launch, Launch)
+            and launch.function in self._kinds
             and (launch.block, launch.shared_bytes) == (like.block, like.shared_bytes)
             and not launch.attributes
-            and launch.function in self._kinds
+            and self._has_room(step - self.first, launch)
         )
+
+    @abstractmethod
+    def _has_room(self, k: int, launch: Launch) -> bool:
+        """Return whether the batch can run the grid of a launch as that of its k-th."""
 
     def put(self, step: int, launch: Launch | None) -> None:
         """Replace the launch of a step, or disable the step with None; the change takes effect with the next `set`."""
@@ -82,14 +90,16 @@ class Batch(MergedLaunch):
         self.changed = True
 
     def _put(self, k: int, launch: Launch | None) -> None:
+        row, at = self._row, BATCH_HEAD_BYTES + k * self._row.nbytes
         if self._switches:
-            self._launches["kind"][k] = 0 if launch is None else self._kinds[launch.function]
+            _U2.pack_into(self._table, at + row.kind_at, 0 if launch is None else self._kinds[launch.function])
         if launch is not None:
-            ctypes.memmove(self._arguments[k], launch.packed, len(launch.packed))
+            at += row.arguments_at
+            self._table[at : at + len(launch.packed)] = launch.packed
 
     def arguments_of(self, step: int) -> int:
         """Return the address of a step's arguments in the table, as its packer lays them out."""
-        return self._arguments[step - self.first]
+        return self._address + BATCH_HEAD_BYTES + (step - self.first) * self._row.nbytes + self._row.arguments_at
 
     def params(self, runtime: Runtime) -> int:
         """Return the address of the node's parameters in the platform's format; `set` updates them in place."""
@@ -105,7 +115,7 @@ class Batch(MergedLaunch):
         """Complete the table; return function, grid, block, shared bytes and the address of the table of parameters."""
         grid = (max(1, self._blocks_of_all()), 1, 1)
         self.changed = False
-        return self.function, grid, self._like.block, self._like.shared_bytes, ctypes.addressof(self._table)
+        return self.function, grid, self._like.block, self._like.shared_bytes, ctypes.addressof(self._pointer)
 
     def add(self, runtime: Runtime, graph: int, deps: Sequence[int]) -> int:
         """Add the node to a graph, after the nodes `deps`; return its handle."""
@@ -129,33 +139,37 @@ class Batch(MergedLaunch):
 class Beside(Batch):
     """Independent launches, which run concurrently."""
 
-    def takes(self, step: int, launch: Operation) -> bool:
-        if not super().takes(step, launch):
-            return False
-        assert isinstance(launch, Launch)
-        return _fits(self._total - int(self._blocks[step - self.first]) + math.prod(launch.grid), launch)
+    def _has_room(self, k: int, launch: Launch) -> bool:
+        return _fits(self._total - self._blocks[k] + math.prod(launch.grid), launch)
 
     def _put(self, k: int, launch: Launch | None) -> None:
         super()._put(k, launch)
-        blocks = 0 if launch is None else math.prod(launch.grid)
-        self._total += blocks - int(self._blocks[k])
-        self._blocks[k] = blocks
+        blocks = 0
         if launch is not None:
-            self._launches["x"][k], self._launches["y"][k], self._launches["z"][k] = launch.grid
+            blocks = math.prod(launch.grid)
+            _GRID.pack_into(self._table, BATCH_HEAD_BYTES + k * self._row.nbytes + _U4.size, *launch.grid)
+        if blocks != self._blocks[k]:
+            self._total += blocks - self._blocks[k]
+            self._blocks[k] = blocks
+            self._counted = False
 
     def _blocks_of_all(self) -> int:
-        ends = np.cumsum(self._blocks)
-        self._launches["end"][: len(ends)] = ends
-        some = np.trim_zeros(self._blocks, "b")
-        self._head[1] = some[0] if len(some) and (some == some[0]).all() else 0
-        return int(ends[-1])
+        if not self._counted:
+            blocks, each = self._blocks, self._blocks[0]
+            for k, end in enumerate(accumulate(blocks)):
+                _U4.pack_into(self._table, BATCH_HEAD_BYTES + k * self._row.nbytes, end)
+            alike = blocks.count(each)  # all that have any blocks have equally many if they come first, and the others have none
+            same = self._total == alike * each and 0 not in blocks[:alike]
+            _U4.pack_into(self._table, _U4.size, each if same else 0)
+            self._counted = True
+        return self._total
 
 
 class Chain(Batch):
     """Single-block launches that run one after another."""
 
-    def takes(self, step: int, launch: Operation) -> bool:
-        return super().takes(step, launch) and isinstance(launch, Launch) and launch.grid == (1, 1, 1)
+    def _has_room(self, k: int, launch: Launch) -> bool:
+        return launch.grid == (1, 1, 1)
 
     def _blocks_of_all(self) -> int:
         return 1
@@ -180,16 +194,14 @@ def batch_of(
     `size` is the capacity of the table of the entry point, which `entry` compiles and returns.
     """
     launches = [operation if isinstance(operation, Launch) else None for operation in operations]
-    nodes = {node.kernel: node for node in (step.node.launched for step in steps) if node is not None}
+    nodes = {node.kernel: node for node in [step.node.launched for step in steps] if node is not None}
     enabled = [launch for launch in launches if launch is not None]
-    if not enabled or not nodes.keys() <= {*how.kernels} or not _fits(sum(math.prod(e.grid) for e in enabled), enabled[0]):
+    numbers = {kernel: number for number, kernel in enumerate(how.kernels, 1)}
+    if not enabled or not nodes.keys() <= numbers.keys():
         return None
-    widest = max(math.prod(launch.block) for launch in enabled)
-    function = 0 if 0 < how.threads < widest else entry()
-    if not function:
-        return None
-    kinds = {shared.function(kernel, node, device)[0]: 1 + how.kernels.index(kernel) for kernel, node in nodes.items()}
-    if any(launch.function not in kinds for launch in enabled):
+    function = 0 if 0 < how.threads < max([math.prod(launch.block) for launch in enabled]) else entry()
+    kinds = {shared.function(kernel, node, device)[0]: numbers[kernel] for kernel, node in nodes.items()}
+    if not function or any(launch.function not in kinds for launch in enabled):
         return None
     batch = (Chain if isinstance(how, Chaining) else Beside)(how, function, size, steps[0].index, launches, kinds)
     return batch if all(launch is None or batch.takes(step.index, launch) for step, launch in zip(steps, launches)) else None

@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 from ...kernels.bodies import asked_once, declaration_of
 from ...kernels.module import Kernel, Module
-from .batching import FIND, MACROS, Tabled, alignment, copied, launch_layout, put_behind, reason_against, words_of
+from .batching import FIND, MACROS, Tabled, alignment, copied, put_behind, reason_against, row_of, words_of
 
 _RESTRICT: Final = frozenset({"__restrict__", "__restrict", "restrict"})
 _READ_ONLY: Final = frozenset({"__ldg", "__builtin_nontemporal_load", "tex1Dfetch"})
@@ -73,7 +73,7 @@ class Switching(Tabled):
 
     Attributes
     ----------
-    launch : numpy.dtype
+    row : Row
         Layout of one launch: its arguments, its kind; in a mixed batch first one past its last block and its grid.
     kernels : tuple of Kernel
         Kernels of one module; the n-th (from 0) is kind n + 1 in the table, and kind 0 does nothing.
@@ -106,7 +106,7 @@ class Switching(Tabled):
             name = f"{kind}_{declaration_of(kernel).name}"
             cases.append(_CASE.format(kind=kind, name=name, **said))
             bodies[stop] = "\n" + _BODY.format(name=name, **said)
-        layout = {"nbytes": self.launch["args"].itemsize, "align": alignment(self.kernels), "threads": self.threads, "find": FIND}
+        layout = {"nbytes": self.row.arguments_nbytes, "align": alignment(self.kernels), "threads": self.threads, "find": FIND}
         layout["cases"] = "".join(cases)
         entries = "".join(self.entry.format(count=count, name=self.name(count), **layout) for count in counts)
         return f"{put_behind(self.module, bodies)}\n{MACROS}{entries}"
@@ -131,12 +131,12 @@ class Mixing(Switching):
 
 def chaining(kernels: Sequence[Kernel], threads: int) -> Chaining:
     """Return how to merge launches of kernels of one module into a chain; `unchained` must be empty for each kernel."""
-    return Chaining(launch_layout(kernels, placed=False, kinds=True), tuple(kernels), threads)
+    return Chaining(row_of(kernels, placed=False, kinds=True), tuple(kernels), threads)
 
 
 def mixing(kernels: Sequence[Kernel], threads: int) -> Mixing:
     """Return how to merge launches of kernels of one module into a mixed batch; `unswitched` must be empty for each kernel."""
-    return Mixing(launch_layout(kernels, placed=True, kinds=True), tuple(kernels), threads)
+    return Mixing(row_of(kernels, placed=True, kinds=True), tuple(kernels), threads)
 
 
 @asked_once
