@@ -289,7 +289,7 @@ def test_update_asks_for_a_rebuild_where_bounds_differ() -> None:
 @pytest.mark.parametrize("limits", [{}, {"min": 0, "max": 7}])
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_value_that_a_kernel_takes_also_reaches_what_is_computed_from_it(
-    name: Any, backend: Any, place: str, limits: dict[str, int], cut: bool
+    name: Any, backend: Any, place: str, limits: dict[str, Any], cut: bool
 ) -> None:
     """Also from the second launch with values on, where compiled code sets arguments."""
     g = hg.Graph("both")
