@@ -21,6 +21,9 @@ extern "C" __global__ void axpy(float a, const float* x, float* y, int n) {
 extern "C" __global__ void put(long long* out, int at, long long value) {
   if (threadIdx.x == 0 && blockIdx.x == 0) { out[at] = value; out[7] = gridDim.x; }
 }
+extern "C" __global__ void narrow(long long* out, int at, int value) {
+  if (threadIdx.x == 0 && blockIdx.x == 0) { out[at] = value; out[7] = gridDim.x; }
+}
 extern "C" __global__ void add(const int* from, int* to, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) to[i] += from[i];
@@ -278,3 +281,56 @@ def test_update_asks_for_a_rebuild_where_bounds_differ() -> None:
             exe.update(bounded_by(8))
         exe.update(bounded_by(8), rebuild=True)
         exe.run(n=8)
+
+
+@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("place", ["grid", "grid of a child", "argument of a child"])
+@pytest.mark.parametrize("limits", [{}, {"min": 0, "max": 7}])
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_value_that_a_kernel_takes_also_reaches_what_is_computed_from_it(
+    name: Any, backend: Any, place: str, limits: dict[str, Any], cut: bool
+) -> None:
+    """Also from the second launch with values on, where compiled code sets arguments."""
+    g = hg.Graph("both")
+    out, n = g.device_array("out", shape=8, dtype="int64"), g.param("n", "int32", 4, **limits)
+    if cut:
+        g.eager(lambda stream, _: None, (hg.writes(out),))
+    if place == "grid":
+        g.kernel(MODULE["narrow"], n + 1, 32, (out, n, 5))
+    else:
+        inner = hg.Graph("inner")
+        own, m, q = inner.device_array("own", shape=8, dtype="int64"), inner.param("m", "int32", 1), inner.param("q", "int32", 1)
+        if place == "grid of a child":
+            inner.kernel(MODULE["narrow"], m, 32, (own, q, 5))
+        else:
+            inner.kernel(MODULE["narrow"], 2, 32, (own, q, m))
+        g.child(inner, bind={"own": out, "m": n + 1, "q": n})
+    with g.compile(name, backend) as exe:
+        for value in (1, 2, 3, 6, 0, 5):
+            exe.run(n=value)
+            found = exe.read("out")
+            wanted = {"argument of a child": (value + 1, 2)}.get(place, (5, value + 1))
+            assert (found[value], found[7]) == wanted
+
+
+@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_value_beyond_its_limits_is_refused_by_each_launch(name: Any, backend: Any, cut: bool) -> None:
+    g = hg.Graph("limited")
+    out, n = g.device_array("out", shape=8, dtype="int64"), g.param("n", "int32", 4, min=-1, max=6)
+    if cut:
+        g.eager(lambda stream, _: None, (hg.writes(out),))
+    g.kernel(MODULE["narrow"], 1, 32, (out, 0, n))
+    with g.compile(name, backend) as exe:
+        for value in (5, -1, 6):
+            exe.run(n=value)
+            assert exe.read("out")[0] == value
+            for beyond in (-2, 7, 2**40):
+                with pytest.raises(hg.DeclarationError, match="parameter 'n'"):
+                    exe.launch(n=beyond)
+            exe.run()
+            assert exe.read("out")[0] == value
+        launcher = exe._own.compiled.launcher
+        assert launcher is None or backend not in ("explicit", "capture") or launcher.updates >= 2

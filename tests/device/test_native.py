@@ -405,7 +405,7 @@ class Driver:
         current = (address["get"], address["set"], home) if asks else (0, 0, 0)
         made.bind(address["launch"], address["give"], 16, 32, *current, address["query"], address["clear"])
         self.value = ctypes.create_string_buffer(4)
-        made.slots([("k", "i", 4, bytes(4), [(ctypes.addressof(self.value), 48, 64, 16)], True)], self.value)
+        made.slots([("k", "i", 4, bytes(4), [(ctypes.addressof(self.value), 48, 64, 16)], True, ())], self.value)
         made.ready = made.can_wait = True
         return made
 

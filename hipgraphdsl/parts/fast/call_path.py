@@ -278,7 +278,7 @@ class CompiledPath(CallPath):
         self._clear()
         for name, (scope, parameter, indices) in users.items():
             value = scope.values.get(parameter)
-            if value is None or parameter.limits or len(self._kept) + len(indices) > _MOST_USES:
+            if value is None or len(self._kept) + len(indices) > _MOST_USES:
                 continue
             kind, uses = "", []
             steps = set()
@@ -289,8 +289,8 @@ class CompiledPath(CallPath):
                     uses += addresses
                     steps.add(i)
             if kind:
-                whole = len(steps) == len(indices)
-                slots.append((name, kind, struct.calcsize("=" + kind), struct.pack("=" + kind, value), uses, whole))
+                whole, limits = len(steps) == len(indices), parameter.bounds if parameter.limits else ()
+                slots.append((name, kind, struct.calcsize("=" + kind), struct.pack("=" + kind, value), uses, whole, limits))
                 self._steps[name] = frozenset(steps)
                 if whole:
                     self._kinds[name] = kind
@@ -331,9 +331,17 @@ class CompiledPath(CallPath):
             """Whether a value is the parameter, which may have another name inside a child."""
             return isinstance(value, Parameter) and inner.resolve(value)[:2] == (scope, parameter)
 
-        if any(map(is_it, (*node.grid, *node.block))) or any(map(_computed, node.args)):
-            return "", []
+        def needs_it(value: object, where: Environment = inner) -> bool:
+            """Whether a value is the parameter or computed from it, or bound to what is."""
+            if not isinstance(value, Parameter):
+                return False
+            there, found, _ = where.resolve(value)
+            return (there, found) == (scope, parameter) or any(needs_it(term, there) for term in found.terms)
+
         places = [k for k, arg in enumerate(node.args) if is_it(arg)]
+        others = (*node.grid, *node.block, *(arg for arg in node.args if not is_it(arg)))
+        if any(map(needs_it, others)) or any(map(_computed, node.args)):
+            return "", []
         codes = {operation.packer.signature.parameters[k].format for k in places}
         if len(codes) != 1 or not codes <= set(_KINDS):
             return "", []

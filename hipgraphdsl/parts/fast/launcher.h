@@ -49,6 +49,7 @@ typedef struct {
 
 typedef struct {
   PyObject *name; /* interned */
+  PyObject *limits; /* (least, most), or an empty tuple */
   char kind;      /* struct code of the argument: ? b B h H i I q Q f d */
   uint8_t size;
   char whole;    /* whether nothing else depends on it */
@@ -138,6 +139,12 @@ static bool spend(Launcher *self, Py_ssize_t uses) {
   return true;
 }
 
+/* Whether a slot takes an integer. */
+static bool allows(const slot_t *slot, PyObject *value) {
+  return !PyTuple_GET_SIZE(slot->limits) || (PyObject_RichCompareBool(value, PyTuple_GET_ITEM(slot->limits, 0), Py_GE) == 1 &&
+                                             PyObject_RichCompareBool(value, PyTuple_GET_ITEM(slot->limits, 1), Py_LE) == 1);
+}
+
 /* Set the slots that keywords name; false if the slow path must do it, or must report why it cannot be done. */
 static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames, Py_ssize_t keywords) {
   char bytes[kMostKeywords][8], before[kMostKeywords][8];
@@ -146,7 +153,7 @@ static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames,
   if (keywords > kMostKeywords) return false;
   for (Py_ssize_t i = 0; i < keywords; ++i) {
     slot_t *slot = named[i] = find(self, PyTuple_GET_ITEM(kwnames, i));
-    if (!slot || !slot->whole || pack(slot->kind, args[i], bytes[n])) return false;
+    if (!slot || !slot->whole || pack(slot->kind, args[i], bytes[n]) || !allows(slot, args[i])) return false;
     if (memcmp(bytes[n], slot->value, slot->size)) changed[n++] = slot;
   }
   Py_ssize_t uses = 0;
@@ -339,6 +346,7 @@ static PyObject *run(PyObject *object, PyObject *const *args, Py_ssize_t count, 
 static void clear_slots(Launcher *self) {
   for (Py_ssize_t i = 0; i < self->count; ++i) {
     Py_XDECREF(self->slots[i].name);
+    Py_XDECREF(self->slots[i].limits);
     PyMem_Free(self->slots[i].uses);
   }
   PyMem_Free(self->slots);
@@ -408,9 +416,10 @@ static PyObject *bind(PyObject *object, PyObject *args) {
 static bool read_slot(slot_t *slot, PyObject *item) {
   const char *kind, *bytes;
   Py_ssize_t length;
-  PyObject *name, *uses;
+  PyObject *name, *uses, *limits;
   int size, whole;
-  if (!PyArg_ParseTuple(item, "Usiy#O!p", &name, &kind, &size, &bytes, &length, &PyList_Type, &uses, &whole)) return false;
+  if (!PyArg_ParseTuple(item, "Usiy#O!pO!", &name, &kind, &size, &bytes, &length, &PyList_Type, &uses, &whole, &PyTuple_Type, &limits))
+    return false;
   if (size < 1 || size > 8 || length != size) {
     PyErr_SetString(PyExc_ValueError, "a slot holds 1 to 8 bytes");
     return false;
@@ -434,13 +443,14 @@ static bool read_slot(slot_t *slot, PyObject *item) {
     slot->uses[k].exec = (void *)(uintptr_t)exec;
   }
   slot->count = count;
+  slot->limits = Py_NewRef(limits);
   Py_INCREF(name);
   PyUnicode_InternInPlace(&name); /* keywords of calls are interned, so names are compared by address */
   slot->name = name;
   return true;
 }
 
-/* slots([(name, kind, size, value bytes, [(value address, node, params address, exec), ...], whole), ...], keep) */
+/* slots([(name, kind, size, value bytes, [(value address, node, params address, exec), ...], whole, limits), ...], keep) */
 static PyObject *set_slots(PyObject *object, PyObject *args) {
   Launcher *self = (Launcher *)object;
   PyObject *list, *keep;
