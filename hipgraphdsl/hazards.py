@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from .arrays import Access, Mode, Region
@@ -171,7 +172,9 @@ class Record(Held, Generic[N]):
         self.readers.append(node)
 
 
+@lru_cache(1 << 14)
 def _reasons(name: str) -> tuple[Reason, Reason, Reason]:
+    """Return the reasons of edges by an array; graphs that are alike share them."""
     return Reason("RAW", name), Reason("WAR", name), Reason("WAW", name)
 
 

@@ -246,7 +246,7 @@ class ArrayView(Sliceable):
     _by_expressions: ClassVar[Callable[[ArrayView, Any, Any], ArrayView]]
     """Selects by parameters and expressions; `moving`, which knows these, sets it."""
 
-    @property
+    @lazy
     def hazard(self) -> tuple[Any, Region]:
         """The address space and the exact bytes in it, by which accesses are compared."""
         root = self.root

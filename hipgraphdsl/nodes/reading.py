@@ -6,6 +6,7 @@ import base64
 import binascii
 import math
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -241,10 +242,17 @@ def shape_of(data: Any) -> tuple[int, ...]:
 
 def memory_of(members: Members) -> tuple[tuple[int, ...], np.dtype[Any], dict[str, Any]]:
     """Return shape, dtype, and a dict of `device` (the owner) and `access` (other devices)."""
-    dtype = as_dtype(dtype_of(members.take("dtype")))
+    named = members.take("dtype")
+    dtype = _named(named) if type(named) is str else as_dtype(dtype_of(named))
     shape = shape_of(members.take("shape", list))
     access = [device_of_data(device, "access") for device in members.take("access", list, default=[])]
     return shape, dtype, {"device": device_of_data(members.take("device", int, default=None)), "access": tuple(access)}
+
+
+@lru_cache
+def _named(name: str) -> np.dtype[Any]:
+    """Return the dtype of this name that arrays can have; the arrays of a graph have few."""
+    return as_dtype(dtype_of(name))
 
 
 def device_of_data(data: Any, field: str = "device") -> int | None:
