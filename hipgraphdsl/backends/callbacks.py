@@ -14,7 +14,7 @@ import numpy as np
 
 from ..arrays import Access, ArrayView, Parameter, Region
 from ..errors import CallbackError, HipError, HipGraphError, node_error
-from ..nodes import same
+from ..nodes import ForeignFunction, UnboundCallback, same
 from ..runtimes.base import Runtime
 from .capturing import Kept, recording
 from .environment import Environment
@@ -105,8 +105,6 @@ class HostCalls:
 
     def register(self, name: str, node: UserCall, scope: Environment) -> tuple[int, int]:
         """Return the C function and its argument that call a host node with its current arguments."""
-        from ..nodes.host import ForeignFunction
-
         _require_bound(name, node.fn)
         if isinstance(node.fn, ForeignFunction):
             return node.fn.address, node.fn.argument
@@ -299,8 +297,6 @@ class HostCalls:
 
 
 def _require_bound(name: str, fn: Any) -> None:
-    from ..nodes.host import UnboundCallback
-
     if isinstance(fn, UnboundCallback):
         why = f"callback {fn.path!r} is not bound; supply it by from_json(text, callbacks={{{fn.path!r}: function}})"
         raise node_error(name, why)

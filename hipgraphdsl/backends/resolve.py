@@ -6,8 +6,9 @@ integers -> the backends, which turn operations into graph nodes or stream calls
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -69,9 +70,14 @@ def resolve(step: Step, scope: Environment, device: int) -> op.Operation:
             mode, condition = ConditionalMode[branch.mode.upper()], scope.address(branch.condition)
             return op.RunConditional(mode, condition, _held(step, scope), branch.check_every)
         case _:
-            from .resolve_rare import operation_of
+            return _rare()(node, scope, device)
 
-            return operation_of(node, scope, device)
+
+@cache
+def _rare() -> Callable[[Node, Environment, int], op.Operation]:
+    from .resolve_rare import operation_of
+
+    return operation_of
 
 
 def _sides(node: Node, dst: ArrayView, src: ArrayView, scope: Environment) -> tuple[ArrayView, ArrayView]:

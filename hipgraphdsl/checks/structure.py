@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from difflib import get_close_matches
 
 from ..arrays import AllocArray, ExternalArray
-from ..nodes import Node
+from ..nodes import UnboundCallback
 from ..nodes.workflow import Workflow
 from ..order import find_cycle
 from .catalogue import CATALOGUE
@@ -52,8 +51,24 @@ def check_use(scope: CheckedLevel) -> None:
         scope.found("HG104", f"graph {scope.prefix + workflow.name!r} has no nodes, so a launch does nothing")
     defaults = (workflow.default_view(parameter) for parameter in workflow.parameters.values())
     unused = _unused(workflow, {view.root for view in defaults if view is not None})
-    if calling := scope.having("semaphore_used", "called", "callback"):
-        _check_supplied(scope, calling)
+    for _, node in scope.having("semaphore_used", "called", "callback"):
+        semaphore = node.semaphore_used
+        if semaphore is not None and semaphore.handle is None:
+            name = semaphore.name
+            scope.found(
+                "HG107",
+                f"{scope.name(node)!r} uses semaphore {name!r}, which has no handle",
+                node,
+                arrays=[name],
+                hint=f"give hg.Semaphore({name!r}, handle)",
+            )
+        elif isinstance(node.callback, UnboundCallback):
+            scope.found(
+                "HG107",
+                f"{scope.name(node)!r} calls {node.callback.path!r}, which is not supplied",
+                node,
+                hint=f"from_json(text, callbacks={{{node.callback.path!r}: ...}})",
+            )
     for name, array in workflow.arrays.items():
         if isinstance(array, ExternalArray) and array.obj is None and not array.pointer:
             scope.found(
@@ -72,30 +87,6 @@ def check_use(scope: CheckedLevel) -> None:
     for name, parameter in workflow.parameters.items():
         if parameter in unused:
             scope.found("HG106", f"parameter {name!r} is used by no node", arrays=[name], hint="remove it")
-
-
-def _check_supplied(scope: CheckedLevel, calling: Iterable[tuple[int, Node]]) -> None:
-    """Report callbacks and handles of semaphores that are not supplied."""
-    from ..nodes.host import UnboundCallback
-
-    for _, node in calling:
-        semaphore = node.semaphore_used
-        if semaphore is not None and semaphore.handle is None:
-            name = semaphore.name
-            scope.found(
-                "HG107",
-                f"{scope.name(node)!r} uses semaphore {name!r}, which has no handle",
-                node,
-                arrays=[name],
-                hint=f"give hg.Semaphore({name!r}, handle)",
-            )
-        elif isinstance(node.callback, UnboundCallback):
-            scope.found(
-                "HG107",
-                f"{scope.name(node)!r} calls {node.callback.path!r}, which is not supplied",
-                node,
-                hint=f"from_json(text, callbacks={{{node.callback.path!r}: ...}})",
-            )
 
 
 def _unused(workflow: Workflow, used: set[object]) -> set[object]:

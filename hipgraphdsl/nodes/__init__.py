@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from .base import Node
 from .comparing import same
+from .functions import ForeignFunction, UnboundCallback
 from .kernel import KernelNode, require_clusters
 from .kinds import KINDS, add_kind, all_kinds, is_node, node_of
 from .memory import AllocNode, FreeNode, MemcpyNode, MemsetNode, copy_geometry, copyable, element_bytes, element_value
 
 if TYPE_CHECKING:
-    from .host import CapturedNode, EagerNode, ForeignFunction, HostNode, UnboundCallback, callable_name
+    from .host import CapturedNode, EagerNode, HostNode, callable_name
     from .sync import (
         EmptyNode,
         Event,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     )
 
 _LATER = {
-    **dict.fromkeys(("CapturedNode", "EagerNode", "ForeignFunction", "HostNode", "UnboundCallback", "callable_name"), "host"),
+    **dict.fromkeys(("CapturedNode", "EagerNode", "HostNode", "callable_name"), "host"),
     **dict.fromkeys(("EmptyNode", "Event", "EventRecordNode", "EventWaitNode", "MemoryOp", "MemoryOpsNode"), "sync"),
     **dict.fromkeys(("Semaphore", "SemaphoreSignalNode", "SemaphoreWaitNode", "wait_value", "write_value"), "sync"),
 }

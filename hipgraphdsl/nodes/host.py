@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import inspect
 import re
 import sys
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple
 
@@ -20,6 +19,7 @@ from ..lazy import lazy
 from .base import Field as NodeField
 from .base import Node, argument_text, as_accesses, parameters_of, require_met, views_of
 from .fields import VALUES, Device, Stored, names_in, node_in, values, values_data
+from .functions import UnboundCallback
 from .kinds import add_kind
 from .values import Data, Names, list_of, ref
 
@@ -192,58 +192,6 @@ def _suspended(fn: Any) -> str:
         fn = fn.func
     codes = (fn, getattr(type(fn), "__call__", None))  # noqa: B004  # inspects the method itself; not a test for callability
     return next((kind for code in codes for is_kind, kind in _SUSPENDED if is_kind(code)), "")
-
-
-@dataclass(frozen=True, repr=False)
-class UnboundCallback:
-    """A callback that a file names and that is not supplied yet; compile raises an error that names it.
-
-    Attributes
-    ----------
-    path : str
-        Import path, ``"package.module:function"``.
-    """
-
-    path: str
-
-    @property
-    def __name__(self) -> str:  # shown where a function's own name would be
-        return self.path.rpartition(":")[2]
-
-    def __repr__(self) -> str:
-        return f"UnboundCallback({self.path!r})"
-
-
-@dataclass(frozen=True, repr=False)
-class ForeignFunction:
-    """A C function and its argument, called by a host node of a graph read back from the runtime.
-
-    Attributes
-    ----------
-    address : int
-        Address of a function ``void (*)(void*)``.
-    argument : int
-        The pointer passed to it.
-    label : str
-        Its name in messages.
-    keep : object
-        Kept alive as long as this object.
-    """
-
-    address: int
-    argument: int
-    label: str = field(default="", compare=False)
-    keep: Any = field(default=None, compare=False)
-
-    @property
-    def __name__(self) -> str:  # shown where a function's own name would be
-        return self.label or "c_function"
-
-    def __call__(self, *_: Any) -> None:
-        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.address)(self.argument)
-
-    def __repr__(self) -> str:
-        return f"ForeignFunction({self.address:#x}, {self.argument:#x})"
 
 
 def callback_path(fn: Any) -> str:

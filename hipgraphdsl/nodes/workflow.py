@@ -31,7 +31,7 @@ from ..hazards import Reason
 from ..kernels import Kernel, Module, Symbol
 from ..lazy import Entries
 from ..order import successors, topological_order
-from . import Node, all_kinds
+from . import Node, UnboundCallback, all_kinds
 from .bindings import Binding, bound
 from .fields import UNCHANGED
 from .values import Data
@@ -213,8 +213,6 @@ class Workflow:
 
     def unbound(self) -> tuple[tuple[str, str], ...]:
         """Return what a file names but was not supplied, as (node or array, what is missing); including that of children."""
-        from .host import UnboundCallback
-
         found: list[tuple[str, str]] = []
         for level in self.levels():
             for name, array in level.own_arrays():
