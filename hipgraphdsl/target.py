@@ -277,7 +277,7 @@ def calibrated(target: Target) -> Target:
         private_folder("costs", make=False)
         costs = json.loads(costs_path(target).read_text(encoding="utf-8"))["costs"]
         values = {item.name: float(costs.get(item.name, getattr(target.costs, item.name))) for item in fields(CostModel)}
-    except (OSError, ValueError, KeyError, TypeError):  # no file, or one of another version: use the defaults
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no file, or one of another version: use the defaults
         return target
     if not all(math.isfinite(value) and value >= 0 for value in values.values()):
         return target

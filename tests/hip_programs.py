@@ -162,7 +162,7 @@ def dtypes() -> Written:
     g = hg.Graph("dtypes")
     for name in DTYPES:
         dtype = as_dtype(name)
-        values = np.array([1, 0, 1, 1, 0]).astype("i1" if kind_of(dtype) in "iu" else "f4")
+        values = np.array([1, 0, 1, 1, 0]).astype("i1" if kind_of(dtype) in "biu" else "f4")
         values = -values if name == "int1" else values + (name == "float8_e8m0fnu")
         x, y = g.device_array(name, values.astype(dtype)), g.host_array(f"{name}_out", shape=5, dtype=dtype)
         large = g.host_array(f"{name}_large", np.resize(values[2:], 1000).astype(dtype))

@@ -16,6 +16,7 @@ import pytest
 import hipgraphdsl as hg
 
 NAMES = {
+    "family": ("Family",),
     "ranks": ("Link", "RankExecutable", "Ranks", "ranks"),
     "timeline": ("Timeline",),
     "verify": ("verify",),

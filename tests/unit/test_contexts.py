@@ -267,7 +267,7 @@ METHODS: dict[str, Callable[[Executable], Any]] = {
     "parameters": lambda exe: exe.parameters,
     "close": lambda exe: each(exe.launch, exe.close),
 }
-SILENT = {"workflow", "plan", "stats", "handle", "handles", "graph_handle", "stream", "build"}
+SILENT = {"workflow", "plan", "memory", "stats", "handle", "handles", "graph_handle", "stream", "build"}
 """What makes no call of the driver; `build` is `Graph.compile`."""
 
 

@@ -136,8 +136,8 @@ def main(args: argparse.Namespace) -> int:
         costs = measure_costs(runtime, repeats_of(args), report)
     before = asdict(runtime.target.costs)
     rows = [
-        {"what": f"{name}: {_MEANINGS[name][0]}", "value": value, "unit": _MEANINGS[name][1], "note": f"was {before[name]:.3g}"}
-        for name, value in asdict(costs).items()
+        {"what": f"{name}: {meaning}", "value": getattr(costs, name), "unit": unit, "note": f"was {before[name]:.3g}"}
+        for name, (meaning, unit) in _MEANINGS.items()
     ]
     finish(Sheet("calibrate", _COLUMNS, rows, machine=machine(runtime)), args)
     if not args.no_store:

@@ -89,12 +89,14 @@ class Program:
         return found
 
 
-@lru_cache(maxsize=512)
 def program_of(kernel: Kernel) -> Program | None:
     """Parse a kernel; None if its source is missing or does not determine the compiled code."""
+    return _read(kernel) if kernel.module.source else None  # one without a source may hold what it was read back from
+
+
+@lru_cache(maxsize=512)
+def _read(kernel: Kernel) -> Program | None:
     signature, module = kernel.signature, kernel.module
-    if not module.source:
-        return None
     assert signature is not None
     try:
         found = body_of(kernel)
