@@ -295,9 +295,9 @@ class Draft:
         """Return `base`, with a number appended if nodes already use it."""
         count = self._counts.get(base, 0) + 1
         if count == 1:
-            if not base.isidentifier():  # such as the name of a kernel template instance
-                base = "".join(c if c.isprintable() and c not in "[/" else "_" for c in base).strip()
-            base = base[:180].rstrip() or "node"  # leaves room for a number
+            if not base.isprintable() or "[" in base or "/" in base:  # such as the name of a kernel template instance
+                base = "".join(c if c.isprintable() and c not in "[/" else "_" for c in base)
+            base = base.strip()[:180].rstrip() or "node"  # leaves room for a number
             count = self._counts.get(base, 0) + 1
         name = base if count == 1 else f"{base}_{count}"
         while name in self.index:

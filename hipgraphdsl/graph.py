@@ -225,7 +225,7 @@ class Graph(Declaring):
 
         if unknown:
             refuse_keywords(Graph.compile, "plan", unknown)
-        shared = _shared(memory, arena, ranks)
+        shared = {} if memory is None and arena is None else _shared(memory, arena, ranks)
         chosen = partial(PlanOptions.of, plan, lanes, batch)
         build, rank, heard = _builder(self.name, ranks, chosen, device)
         with heard, hidden(progress is False or rank > 0):
@@ -449,8 +449,6 @@ class Graph(Declaring):
 def _shared(memory: Arena | Family | None, arena: Arena | None, ranks: Ranks | None) -> dict[str, Any]:
     """Return the argument of `Executable.build` for what an Executable shares with others."""
     given = memory if arena is None else arena
-    if given is None:
-        return {}
     from .executable.arena import Arena
     from .executable.memory import Sharing
 

@@ -440,6 +440,8 @@ RARE = {
     "update": "exe.update(g)",
     "executable.rebuilding": "exe.clone().close()",
     "executable.aliases": "exe.launch(p=x)",
+    "executable.arena": "hg.Arena",
+    "plan.memory": "exe.memory",
     "executable.elapsed": "exe.disable('k')",
     "backends.streams": "g.compile('recorder', 'streams').close()",
     "backends.serial": "g.compile('recorder', 'serial').close()",

@@ -20,13 +20,13 @@ from ..errors import DeclarationError, HipError, listed
 from ..nodes.workflow import Level, Workflow
 from ..runtimes.base import Runtime
 from ..runtimes.data import ERROR_HOST_MEMORY_ALREADY_REGISTERED, MemcpyKind
-from .arena import Arena
 from .devices import Home
 from .stats import Stats
 
 if TYPE_CHECKING:
     from ..plan.memory import MemoryUse
     from ..plan.temporaries import Packing
+    from .arena import Arena
 
 _MOST_LOCKED: Final = 64 << 20  # bytes of the largest base array that is page-locked as a whole when a view of it is used
 
