@@ -69,8 +69,8 @@ class Arena:
         """Held while the fields of areas and Executables change; no other lock is taken inside."""
         self._users = 0
         """How many Executables have the stream, or are being built."""
-        self._areas: dict[int, _Area] = {}
-        """The newest area of each device."""
+        self._areas: dict[int, list[_Area]] = {}
+        """The areas of each device that Executables lie in, the newest last."""
         self._executables: weakref.WeakSet[Any] = weakref.WeakSet()
         self._turn = threading.Lock()
         """Held by the thread that enqueues a launch by Python."""
@@ -85,7 +85,7 @@ class Arena:
     def nbytes(self) -> int:
         """Bytes of device memory that it has now."""
         with self._lock:
-            return sum(area.nbytes for area in self._areas.values())
+            return sum(area.nbytes for areas in self._areas.values() for area in areas)
 
     def __repr__(self) -> str:
         where = "" if self._home is None else f" on {self._home.runtime.name} device {self._home.device}"
@@ -102,10 +102,14 @@ class Arena:
                     f"compile: the arena has Executables on {known.runtime.name!r} device {known.device}, and this one would be"
                     f" on {home.runtime.name!r} device {home.device}; give it an arena of its own"
                 )
-            if not self.stream:
-                self.stream = home.runtime.stream_create()
+            self._users += 1  # first: the collector may close an Executable at any point
+            try:
+                if not self.stream:
+                    self.stream = home.runtime.stream_create()
+            except BaseException:
+                self._users -= 1
+                raise
             self._home = home
-            self._users += 1
             return self.stream
 
     def leave(self) -> None:
@@ -120,6 +124,8 @@ class Arena:
         """Note an Executable that is open, whose temporaries may have to move later."""
         with self._lock:
             self._executables.add(executable)
+            if self._by_calls:  # since it was bound
+                executable._own.compiled.block()
 
     def note_bound(self, own: Any) -> None:
         """Let compiled code launch an Executable only while every launch of all is one call on the shared stream."""
@@ -148,15 +154,22 @@ class Arena:
         """
         assert self._home is not None
         with self._lock:
-            area = self._areas.get(device)
+            area = self._newest(device)
             if area is None or area.nbytes < nbytes:
-                self._grown = self._grown or area is not None
-                with self._home.there(device):
-                    area = _Area(self._allocated(nbytes), nbytes, device)
-                self._areas[device] = area
+                new = _Area(0, nbytes, device, users=1)
+                try:
+                    with self._home.there(device):
+                        new.pointer = self._allocated(nbytes)
+                except BaseException:
+                    if new.pointer:
+                        self._freed(new.pointer)
+                    raise
+                self._areas.setdefault(device, []).append(new)
+                self._grown, area = self._grown or area is not None, new
             elif known == area.pointer:
                 return None
-            area.users += 1
+            else:
+                area.users += 1
             return area.pointer, area.nbytes, partial(self._given_back, area)
 
     def _allocated(self, nbytes: int) -> int:
@@ -174,27 +187,33 @@ class Arena:
 
     def _given_back(self, area: _Area, _: int) -> None:
         """Free an area when nobody has it any more."""
-        assert self._home is not None
         with self._lock:
             area.users -= 1
             if area.users:
                 return
-            if self._areas.get(area.device) is area:
-                del self._areas[area.device]
-            if self._free is None:
-                self._home.runtime.free(area.pointer)
-            else:
-                self._free(area.pointer)
+            self._areas[area.device].remove(area)
+            self._freed(area.pointer)
+
+    def _freed(self, pointer: int) -> None:
+        assert self._home is not None
+        if self._free is None:
+            self._home.runtime.free(pointer)
+        else:
+            self._free(pointer)
 
     def is_newest(self, device: int, address: int) -> bool:
         """Return whether an Executable's memory is still what new ones get."""
-        area = self._areas.get(device)
+        area = self._newest(device)
         return area is None or area.pointer == address
+
+    def _newest(self, device: int) -> _Area | None:
+        areas = self._areas.get(device)
+        return areas[-1] if areas else None
 
     def move_others(self, own: Any) -> None:
         """Let all other Executables leave areas that are not the newest, as far as no thread uses them now.
 
-        Those that are in use are found by their next launch.
+        Those that are in use, or call a function that is calling this, move at their next launch.
         """
         if not self._grown:
             return
@@ -204,7 +223,7 @@ class Arena:
         for executable in others:
             if executable._lock.acquire(blocking=False):
                 try:
-                    if not executable._closed:
+                    if not (executable._closed or executable._own.hosts.inside):
                         executable._leave_area()
                 finally:
                     executable._lock.release()

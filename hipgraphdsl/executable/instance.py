@@ -671,7 +671,7 @@ class Instance:
 
     def resume_compiled(self) -> None:
         """Enable the compiled call path again, with what it may set."""
-        if self.compiled.bound and not self.torn and self.program is not None:
+        if self.compiled.bound and not self.torn and self.program is not None and not self.memory.moves:
             self._limit()
             self.compiled.resume(self.program.refreshed, self._settable)
 

@@ -327,18 +327,13 @@ class Memory:
             for device, nbytes in packing.blocks:
                 known = self._packed.get(device)
                 if self._arena is not None:
-                    taken = self._arena.area(device, nbytes, 0 if known is None else known.pointer)
-                elif known is not None and known.array.nbytes >= nbytes:
-                    taken = None
-                else:
+                    area = self._arena.area(device, nbytes, 0 if known is None else known.pointer)
+                    if area is not None:
+                        found[device] = _packed_block(device, *area)
+                elif known is None or known.array.nbytes < nbytes:
                     with self._home.there(device):
-                        taken = self._runtime.malloc(nbytes), nbytes, self._runtime.free
-                if taken is not None:
-                    start, size, free = taken
-                    found[device] = Block(
-                        DeviceArray("packed", (size,), np.dtype("u1"), device=device), start, free, device=device
-                    )
-                elif known is not None:
+                        found[device] = _packed_block(device, self._runtime.malloc(nbytes), nbytes, self._runtime.free)
+                if device not in found and known is not None:
                     found[device] = known
         except BaseException:
             self.drop_packed(found)
@@ -405,6 +400,10 @@ class Memory:
             for name in self._taken.keys() & self._before.arrays:  # none if that one has been closed first
                 self._before.arrays[name].array = self._taken[name]
             self.keep_inherited()
+
+
+def _packed_block(device: int, start: int, nbytes: int, free: Callable[[int], None]) -> Block:
+    return Block(DeviceArray("packed", (nbytes,), np.dtype("u1"), device=device), start, free, device=device)
 
 
 def alike(one: Array, other: Array) -> bool:

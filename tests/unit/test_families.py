@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -133,6 +135,15 @@ def test_arrays_of_one_shape_are_shared_and_others_are_not() -> None:
         f.write("w", [5.0, 6.0, 7.0, 8.0])
         assert two.read("w").tolist() == one.read("w").tolist() == f.read("w").tolist() == [5.0, 6.0, 7.0, 8.0]
         assert f.nbytes == f.sharing.arena.nbytes + 16 + 2 * (16 + 32 + 64)  # type: ignore[union-attr]
+
+
+@pytest.mark.needs("cpu")
+def test_a_clone_of_a_member_has_its_own_arrays() -> None:
+    with family(runtime="cpu") as f, f.member(batch=2).clone() as clone:
+        clone.write("x", np.ones(8))
+        clone.write("w", 5.0)
+        assert f.read("x", batch=2).tolist() == [0.0] * 8
+        assert f.read("w").tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_members_may_not_begin_with_other_values() -> None:
@@ -279,6 +290,58 @@ def test_a_graph_that_fails_to_compile_leaves_the_arena_as_it_was() -> None:
         one.run()
         assert one.stats.instantiations == 1
     assert arena.nbytes == 0 == arena.stream
+
+
+def test_whatever_call_fails_in_a_compile_leaves_the_arena_as_it_was() -> None:
+    moving = ("hipFree", "hipGetDevice", "hipSetDevice")  # after which the smaller graph may have moved
+    failed = list[str]()
+    for n in itertools.count(1):
+        runtime, arena = RecorderRuntime(), hg.Arena()
+        with step(1).compile(runtime, memory=arena) as one:
+            one.run()
+            runtime.fail_at(n)
+            try:
+                larger = step(100).compile(runtime, memory=arena)
+            except hg.HipError as error:
+                failed.append(error.api)
+            else:
+                runtime._failures.clear()
+                larger.close()
+                break
+            assert arena.nbytes == 256 or failed[-1] in moving
+            with step(2).compile(runtime, memory=arena) as two:
+                two.run()
+                one.run()
+                assert arena.nbytes == 256
+        assert not runtime.live
+        assert arena.nbytes == 0 == arena.stream
+    assert {"hipMalloc", "hipGraphCreate", *moving} <= set(failed)
+
+
+def test_a_graph_that_an_eager_function_compiles_lets_its_caller_move_later() -> None:
+    arena, made = hg.Arena(), list[hg.Executable]()
+    g = step(1)
+    g.eager(lambda _: made.append(step(100).compile("recorder", memory=arena)) if not made else None)
+    with g.compile("recorder", memory=arena) as one:
+        one.run()
+        with made[0] as two:
+            assert arena.nbytes == 256 + 1792
+            two.run()
+            one.run()
+            assert arena.nbytes == 1792
+
+
+def test_an_executable_that_another_thread_uses_moves_at_its_next_launch() -> None:
+    arena = hg.Arena()
+    with step(1).compile("recorder", memory=arena) as one:
+        one.run()
+        with ThreadPoolExecutor(1) as pool, one._lock:
+            two = pool.submit(step(100).compile, "recorder", memory=arena).result()
+        with two:
+            assert arena.nbytes == 256 + 1792
+            one.enable("scale")
+            one.run()
+            assert arena.nbytes == 1792
 
 
 @pytest.mark.parametrize("backend", ["explicit", "streams"])
