@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from ..arrays import as_int
 from ..errors import DeclarationError, WaitTimeout
@@ -86,6 +86,9 @@ class Arena:
         """Bytes of device memory that it has now."""
         with self._lock:
             return sum(area.nbytes for areas in self._areas.values() for area in areas)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an Arena holds device handles and cannot be copied or pickled; make another one")
 
     def __repr__(self) -> str:
         where = "" if self._home is None else f" on {self._home.runtime.name} device {self._home.device}"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import itertools
+import os
+import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -157,6 +161,75 @@ def test_members_may_not_begin_with_other_values() -> None:
         with pytest.raises(hg.DeclarationError, match="array 'w' begins with other values than in the member"):
             f.run(batch=1)
         f.run(batch=2)
+
+
+def test_arrays_that_depend_on_one_of_two_sizes_are_shared_by_the_members_of_that_size() -> None:
+    def build(batch: int, length: int) -> hg.Graph:
+        g = step(batch, length)
+        g.memset(g.device_array("cache", shape=length, dtype="f4"), 1)
+        return g
+
+    with hg.Family(build, batch=[1, 2], length=[4, 8], runtime="recorder") as f:
+        f.compile()
+        at = {(batch, length): f.member(batch=batch, length=length).array("cache").ptr for batch, length in f.sizes}
+        assert at[1, 4] == at[2, 4] != at[1, 8] == at[2, 8]
+        assert f.nbytes == f.sharing.arena.nbytes + 16 + (16 + 32) + 2 * (64 + 128 + 256)  # type: ignore[union-attr]
+
+
+def test_a_member_that_could_not_be_compiled_has_initialised_nothing() -> None:
+    value, runtime = [1.0], RecorderRuntime()
+
+    def build(batch: int) -> hg.Graph:
+        g = hg.Graph("g")
+        g.memset(g.device_array("w", np.full(4, value[0], "f4")), 1)
+        return g
+
+    with hg.Family(build, batch=[1], runtime=runtime) as f:
+        runtime.fail_at(1, api="hipGraphCreate")
+        with pytest.raises(hg.HipError):
+            f.run(batch=1)
+        assert f.nbytes == 0
+        value[0] = 2.0
+        f.run(batch=1)
+
+
+@pytest.mark.filterwarnings("ignore:.*never closed:ResourceWarning")
+def test_a_family_that_is_collected_leaves_nothing() -> None:
+    runtime = RecorderRuntime()
+    f = hg.Family(step, batch=[1, 2], runtime=runtime)
+    f.run(batch=1)
+    f.run(batch=2)
+    del f
+    gc.collect()
+    assert not runtime.live
+
+
+def test_closing_in_a_forked_process_touches_nothing() -> None:
+    runtime, read_write = RecorderRuntime(), os.pipe()
+    with hg.Family(step, batch=[1, 2], runtime=runtime) as f:
+        f.run(batch=1)
+        runtime.clear()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(f._lock.acquire).result()  # by a thread that the fork has not
+            child = os.fork()
+            if not child:
+                try:
+                    f.close()
+                    os.write(read_write[1], b"%d" % len(runtime.calls))
+                finally:
+                    os._exit(0)
+            assert os.read(read_write[0], 8) == b"0"
+            os.waitpid(child, 0)
+            pool.submit(f._lock.release).result()
+    for end in read_write:
+        os.close(end)
+
+
+@pytest.mark.parametrize("make", [hg.Arena, family])
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_families_and_arenas_are_not_copied(make: Callable[[], Any], copied: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match="holds device handles and cannot be copied or pickled; make"):
+        copied(make())
 
 
 def test_a_parameter_keeps_its_value_in_all_members() -> None:

@@ -6,12 +6,14 @@ import inspect
 import itertools
 import logging
 import math
+import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 
 import numpy as np
 
@@ -149,6 +151,7 @@ class Family:
         self._lock = threading.RLock()
         """Held while members are compiled or closed."""
         self._closed = False
+        _families.add(self)
         if background:
             threading.Thread(target=self._compile_behind, name=f"compile {self!r}", daemon=True).start()
 
@@ -217,8 +220,12 @@ class Family:
             found = self._members.pop(key, None)
             if found is None:
                 began = time.perf_counter()
-                with collector_paused():
-                    found = self._graph(key).compile(memory=self, progress=False, **self._options)
+                try:
+                    with collector_paused():
+                        found = self._graph(key).compile(memory=self, progress=False, **self._options)
+                except BaseException:
+                    self._arrays.drop_unused()
+                    raise
                 self._seconds[key] = self._seconds.get(key, 0.0) + time.perf_counter() - began
             self._members[key] = found
             self._stay_within(key)
@@ -426,6 +433,9 @@ class Family:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Family holds device handles and cannot be copied or pickled; make it again")
+
     def __repr__(self) -> str:
         sizes = " x ".join(f"{name} {listed(sizes, 8)}" for name, sizes in self._sizes.items())
         built = getattr(self._build, "__name__", "build")
@@ -463,3 +473,17 @@ def _require_options(options: Mapping[str, Any]) -> None:
                 f"{name}={value!r} is neither a list of sizes, as {name}=[1, 2, 4], nor an option of Graph.compile"
                 f"{suggested(name, known)}"
             )
+
+
+_families: Final[weakref.WeakSet[Family]] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for family in _families:
+        if family._lock.acquire(blocking=False):
+            family._lock.release()
+        else:  # the owner is a thread that does not exist in this process
+            family._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
