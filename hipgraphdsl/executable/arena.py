@@ -74,8 +74,10 @@ class Arena:
         self._executables: weakref.WeakSet[Any] = weakref.WeakSet()
         self._turn = threading.Lock()
         """Held by the thread that enqueues a launch by Python."""
-        self._holder: tuple[int, str] = 0, ""
-        """That thread, and the name of its graph."""
+        self._thread = 0
+        """That thread."""
+        self._holder: Any = None
+        """The Instance that it launches."""
         self._grown = False
         """Whether Executables may lie in an area that is not the newest."""
         self._by_calls = False
@@ -233,36 +235,49 @@ class Arena:
 
     # -- order ---------------------------------------------------------------------------------------------------------
 
-    def launch(self, own: Any, launch: Callable[[int], None], stream: int, *, by_calls: bool = False) -> None:
-        """Enqueue a launch after everything that Executables of the arena have launched, on a stream of anybody.
+    def in_turn(self, own: Any, deadline: Deadline | None, call: Callable[..., object]) -> bool:
+        """Call a function that launches when no other thread launches; return False if it is this Executable's turn already.
 
-        `by_calls` says that it takes several calls on the stream, though launches of this Executable do not.
+        The function is given what is left until the deadline, as `timeout_s`.
         """
-        me, name, waited = threading.get_ident(), own.state.workflow.name, own.shared.deadline
-        if self._holder[0] == me:
+        if self._holder is own:
+            return False
+        me, name = threading.get_ident(), own.state.workflow.name
+        if self._thread == me:
             raise DeclarationError(
-                f"launch: graph {name!r} shares an arena with graph {self._holder[1]!r}, whose launch is calling this function;"
-                " launch it after that one, or compile one of them without the arena"
+                f"launch: graph {name!r} shares an arena with graph {self._name_of_holder()!r}, whose launch is calling this"
+                " function; launch it after that one, or compile one of them without the arena"
             )
         held = list[bool]()
         try:
             # Atomic: Ctrl-C cannot come between taking the lock and noting it.
-            held += map(self._turn.acquire, (True,), (_left(waited),))
+            held += map(self._turn.acquire, (True,), (-1 if deadline is None else _left(deadline),))
             if False in held:
                 names = own.unfinished()
-                said = f"launch: another thread launches graph {self._holder[1]!r}, which shares an arena with graph {name!r}"
+                said = (
+                    f"launch: another thread launches graph {self._name_of_holder()!r}, which shares an arena with graph {name!r}"
+                )
                 raise WaitTimeout(said + unfinished_text(names), names)
-            self._holder = me, name
-            if by_calls or stream != self.stream:
-                with self._lock:
-                    self._order_by_calls()
-            self._launch_here(own, launch, stream)
+            self._holder, self._thread = own, me
+            call(timeout_s=None if deadline is None else _left(deadline))
         finally:
             if True in held:
-                self._holder = 0, ""
+                self._holder, self._thread = None, 0
                 self._turn.release()
+        return True
 
-    def _launch_here(self, own: Any, launch: Callable[[int], None], stream: int) -> None:
+    def _name_of_holder(self) -> str:
+        holder = self._holder
+        return "" if holder is None else str(holder.state.workflow.name)
+
+    def launch(self, own: Any, launch: Callable[[int], None], stream: int, *, by_calls: bool = False) -> None:
+        """Enqueue a launch after everything that Executables of the arena have launched, on a stream of anybody, `in_turn`.
+
+        `by_calls` says that it takes several calls on the stream, though launches of this Executable do not.
+        """
+        if by_calls or stream != self.stream:
+            with self._lock:
+                self._order_by_calls()
         if stream == self.stream:
             launch(stream)
             return
@@ -275,6 +290,6 @@ class Arena:
             follow(self.stream, stream, device)
 
 
-def _left(deadline: Deadline | None) -> float:
-    """Return what is left of a time limit for `Lock.acquire`; -1 waits for ever."""
-    return -1 if deadline is None else min(max(0.0, deadline.at - time.monotonic()), threading.TIMEOUT_MAX)
+def _left(deadline: Deadline) -> float:
+    """Return the seconds that are left of a time limit, as `Lock.acquire` takes them."""
+    return min(max(0.0, deadline.at - time.monotonic()), threading.TIMEOUT_MAX)

@@ -204,6 +204,7 @@ def test_a_family_that_is_collected_leaves_nothing() -> None:
     assert not runtime.live
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # the child only closes
 def test_closing_in_a_forked_process_touches_nothing() -> None:
     runtime, read_write = RecorderRuntime(), os.pipe()
     with hg.Family(step, batch=[1, 2], runtime=runtime) as f:
@@ -402,6 +403,31 @@ def test_a_graph_that_an_eager_function_compiles_lets_its_caller_move_later() ->
             two.run()
             one.run()
             assert arena.nbytes == 1792
+
+
+def test_a_launch_that_does_not_come_to_its_turn_in_time_gives_no_values() -> None:
+    arena, entered, go_on = hg.Arena(), threading.Event(), threading.Event()
+    g = step(1)
+    g.eager(lambda _: (entered.set(), go_on.wait(60)))
+    with (
+        g.compile("recorder", memory=arena) as slow,
+        step(2).compile("recorder", memory=arena) as exe,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        exe.run(a=1.0)
+        running = pool.submit(slow.launch)
+        assert entered.wait(60)
+        with pytest.raises(
+            hg.WaitTimeout, match="another thread launches graph 'step1x1', which shares an arena with graph 'step2x1'"
+        ):
+            exe.launch(timeout_s=0.01, a=2.0)
+        go_on.set()
+        running.result()
+        assert exe.parameters == {"a": 1.0}
+        assert exe.stats.launches == 1
+        exe.launch(timeout_s=60, a=3.0)
+        assert exe.parameters == {"a": 3.0}
+        assert exe.stats.launches == 2
 
 
 def test_an_executable_that_another_thread_uses_moves_at_its_next_launch() -> None:
