@@ -78,8 +78,8 @@ class Arena:
         """That thread."""
         self._holder: Any = None
         """The Instance that it launches."""
-        self._grown = False
-        """Whether Executables may lie in an area that is not the newest."""
+        self.grown = False
+        """Whether Executables lie in an area that is not the newest."""
         self._by_calls = False
         """Whether a launch may take several calls, so that all must hold `_turn` and compiled code may not launch."""
 
@@ -159,7 +159,8 @@ class Arena:
         """
         assert self._home is not None
         with self._lock:
-            area = self._newest(device)
+            areas = self._areas.setdefault(device, [])
+            area = areas[-1] if areas else None
             if area is None or area.nbytes < nbytes:
                 new = _Area(0, nbytes, device, users=1)
                 try:
@@ -169,8 +170,8 @@ class Arena:
                     if new.pointer:
                         self._freed(new.pointer)
                     raise
-                self._areas.setdefault(device, []).append(new)
-                self._grown, area = self._grown or area is not None, new
+                areas.append(new)
+                self.grown, area = self.grown or area is not None, new
             elif known == area.pointer:
                 return None
             else:
@@ -197,6 +198,7 @@ class Arena:
             if area.users:
                 return
             self._areas[area.device].remove(area)
+            self.grown = any(len(areas) > 1 for areas in self._areas.values())
             self._freed(area.pointer)
 
     def _freed(self, pointer: int) -> None:
@@ -208,22 +210,18 @@ class Arena:
 
     def is_newest(self, device: int, address: int) -> bool:
         """Return whether an Executable's memory is still what new ones get."""
-        area = self._newest(device)
-        return area is None or area.pointer == address
-
-    def _newest(self, device: int) -> _Area | None:
-        areas = self._areas.get(device)
-        return areas[-1] if areas else None
+        with self._lock:
+            areas = self._areas.get(device)
+            return not areas or areas[-1].pointer == address
 
     def move_others(self, own: Any) -> None:
         """Let all other Executables leave areas that are not the newest, as far as no thread uses them now.
 
         Those that are in use, or call a function that is calling this, move at their next launch.
         """
-        if not self._grown:
+        if not self.grown:
             return
         with self._lock:
-            self._grown = False
             others = [executable for executable in self._open() if executable._own is not own]
         for executable in others:
             if executable._lock.acquire(blocking=False):
@@ -235,10 +233,10 @@ class Arena:
 
     # -- order ---------------------------------------------------------------------------------------------------------
 
-    def in_turn(self, own: Any, deadline: Deadline | None, call: Callable[..., object]) -> bool:
-        """Call a function that launches when no other thread launches; return False if it is this Executable's turn already.
+    def in_turn(self, own: Any, deadline: Deadline | None, call: Callable[[float | None], object]) -> bool:
+        """Call a function that launches when no other thread does, with what is left of a time limit.
 
-        The function is given what is left until the deadline, as `timeout_s`.
+        Return False if it is this Executable's turn already.
         """
         if self._holder is own:
             return False
@@ -259,7 +257,7 @@ class Arena:
                 )
                 raise WaitTimeout(said + unfinished_text(names), names)
             self._holder, self._thread = own, me
-            call(timeout_s=None if deadline is None else _left(deadline))
+            call(None if deadline is None else _left(deadline))
         finally:
             if True in held:
                 self._holder, self._thread = None, 0
@@ -271,10 +269,15 @@ class Arena:
         return "" if holder is None else str(holder.state.workflow.name)
 
     def launch(self, own: Any, launch: Callable[[int], None], stream: int, *, by_calls: bool = False) -> None:
-        """Enqueue a launch after everything that Executables of the arena have launched, on a stream of anybody, `in_turn`.
+        """Enqueue a launch after everything that Executables of the arena have launched, on a stream of anybody.
 
         `by_calls` says that it takes several calls on the stream, though launches of this Executable do not.
         """
+        here = partial(self._launch_here, own, launch, stream, by_calls)
+        if not self.in_turn(own, own.shared.deadline, here):
+            here(None)
+
+    def _launch_here(self, own: Any, launch: Callable[[int], None], stream: int, by_calls: bool, _: float | None) -> None:
         if by_calls or stream != self.stream:
             with self._lock:
                 self._order_by_calls()

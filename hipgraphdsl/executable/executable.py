@@ -199,7 +199,7 @@ class Executable:
         own, in_flight = self._own, self._own.in_flight  # none may interleave: it may give other values, or take several calls
         handle = in_flight.stream if stream is None else stream_handle(stream)
         deadline = None if timeout_s is None else Deadline.after(timeout_s, own.unfinished)
-        if own.arena is not None and own.arena.in_turn(own, deadline, partial(self._launch, stream, **params)):
+        if deadline and own.arena is not None and own.arena.in_turn(own, deadline, partial(self._launch, stream, **params)):
             return
         own.wait_for_room(handle, deadline)  # a launch that does not begin gives no values
         captured = self._give(params, handle, deadline)

@@ -367,7 +367,9 @@ class Memory:
     def moves(self) -> bool:
         """Whether the arena has newer memory for the packed arrays."""
         arena = self._arena
-        return arena is not None and not all(arena.is_newest(device, block.pointer) for device, block in self._packed.items())
+        if arena is None or not arena.grown:
+            return False
+        return not all(arena.is_newest(device, block.pointer) for device, block in self._packed.items())
 
     def leave(self) -> None:
         """Give back the memory of packed arrays; the program must be built again."""

@@ -27,16 +27,16 @@ def profile(executable: Any, own: Any) -> Timeline:
         in_flight.launched(in_flight.stream)
         executable.synchronize()
 
-    def issue(stream: int) -> None:
+    def launch(stream: int) -> None:
         found.append(_profiled(state.plan, own.scope, state.disabled, own.home, stream, finish))
 
     hosts.keep()
     try:
         in_flight.launched(in_flight.stream)  # Ctrl-C may come before `finish` has noted it
         if own.arena is None:
-            issue(in_flight.stream)
+            launch(in_flight.stream)
         else:
-            own.arena.in_turn(own, None, lambda timeout_s: own.arena.launch(own, issue, in_flight.stream, by_calls=True))
+            own.arena.launch(own, launch, in_flight.stream, by_calls=True)
         return found[0]
     finally:
         hosts.undo()  # restore the graph's own host calls, made for its own memory
