@@ -382,6 +382,7 @@ class Memory:
         if not self._words or self._words[-1].array.nbytes < marks.nbytes:
             start = self._runtime.host_malloc(marks.nbytes)
             self._words.append(Block(marks, start, self._runtime.host_free, device=self._home.device))
+            self._count(marks.nbytes, on_host=True)
         start = self._words[-1].pointer
         memory_view(start, marks.nbytes, marks.shape, marks.dtype)[...] = 1
         return start

@@ -243,6 +243,69 @@ def test_a_parameter_keeps_its_value_in_all_members() -> None:
         assert f.member(batch=1).parameters["a"] == 4.0
 
 
+def copying(batch: int) -> hg.Graph:
+    """Return a graph that copies one parameter, which is memory, and one whose values are copied."""
+    g, kind = hg.Graph(f"copying{batch}"), {"dtype": "f4", "shape": 4}
+    y, z, other = (g.device_array(name, shape=4, dtype="f4") for name in ("y", "z", "other"))
+    of, values = g.param("of", **kind, default=other), g.param("values", **kind, default=np.zeros(4, "f4"), copy=True)
+    g.memcpy(y, values)
+    copied = g.memcpy(z, of)
+    if batch == 1 and FAILS:
+        g.eager(lambda _: 1 / FAILS.pop(), after=copied)
+    return g
+
+
+FAILS = list[int]()
+
+
+@pytest.mark.needs("cpu")
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("how", ["name", "declared", "view", "external", "array"])
+def test_an_array_parameter_keeps_its_memory_and_its_values_in_all_members(how: str, fails: bool) -> None:
+    memory, values = np.full(4, 3.0, "f4"), np.full(4, 5.0, "f4")
+    FAILS[:] = [0] if fails else []
+    with hg.Family(copying, batch=[1, 2], runtime="cpu") as f:
+        graph = f.graph(batch=1)
+        given: Any = {
+            "name": "other",
+            "declared": graph.workflow().arrays["other"],
+            "view": graph.workflow().arrays["other"][:],
+            "external": graph.external_array("mine", memory),
+            "array": memory,
+        }[how]
+        f.write("other", memory, batch=1)
+        if fails:
+            with pytest.raises(ZeroDivisionError):
+                f.run(batch=1, of=given, values=values)
+        else:
+            f.run(batch=1, of=given, values=values)
+        values[:] = 6.0  # they have been copied
+        if how in ("external", "array"):
+            memory[:] = 4.0  # it is used in place
+        f.run(batch=2)
+        assert f.read("y").tolist() == [5.0] * 4
+        assert f.read("z").tolist() == [4.0 if how in ("external", "array") else 3.0] * 4
+
+
+@pytest.mark.needs("cpu")
+def test_a_failed_launch_has_given_its_values_to_all_members_and_a_refused_one_none() -> None:
+    def build(batch: int) -> hg.Graph:
+        g = step(batch)
+        if batch == 1:
+            g.eager(lambda _: 1 / 0)
+        return g
+
+    with hg.Family(build, batch=[1, 2], runtime="cpu") as f:
+        with pytest.raises(ZeroDivisionError):
+            f.run(batch=1, a=5.0)
+        f.run(batch=2)
+        assert f.read("y").tolist() == [5.0] * 8
+        with pytest.raises(hg.DeclarationError):
+            f.run(batch=1, a=6.0, b=1)
+        f.run(batch=2)
+        assert f.read("y").tolist() == [5.0] * 8
+
+
 def test_a_limit_closes_the_member_that_was_not_used_for_longest() -> None:
     with family(limit_bytes=470, batch=[1, 2, 4, 8]) as f:
         for batch in (8, 1, 2, 4):
@@ -456,6 +519,7 @@ def test_a_launch_into_a_capture_is_refused(backend: Any) -> None:
         exe.run()
 
 
+@pytest.mark.needs("cpu")
 def test_plans_and_executables_say_what_memory_they_take() -> None:
     plan = step(100).plan(target="nvidia:sm_90", options=hg.PlanOptions(pack="all"))
     use = plan.memory
@@ -468,5 +532,7 @@ def test_plans_and_executables_say_what_memory_they_take() -> None:
     g = hg.Graph("hosts")
     g.memcpy(g.device_array("x", shape=4, dtype="f4"), g.param("p", "float32", shape=4, default=np.zeros(4, "f4"), copy=True))
     g.memset(g.host_array("h", shape=2, dtype="f4"), 0)
+    with step(100).compile("cpu", debug=hg.DebugOptions(watch=True)) as exe:
+        assert exe.memory.staging == exe.plan.memory.staging > 0
     with g.compile("recorder") as exe:
         assert (exe.memory.arrays, exe.memory.staging) == (16, 24) == (exe.plan.memory.arrays, exe.plan.memory.staging)

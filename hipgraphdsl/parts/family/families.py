@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import logging
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 
 import numpy as np
 
-from ...arrays import Array, ExternalArray, as_int
+from ...arrays import Array, ExternalArray, Parameter, as_int
 from ...collecting import collector_paused
-from ...errors import DeclarationError, HipGraphError, listed, suggested
+from ...errors import CallbackError, DeclarationError, HipError, HipGraphError, WaitTimeout, listed, suggested
 from ...executable import Executable
 from ...executable.arena import Arena
 from ...executable.memory import Block, Sharing
@@ -349,13 +350,19 @@ class Family:
         if chosen is not self._last and self._given:
             given = {name: value for name, value in self._given.items() if name in table} | params
         given = given | {name: size for name, size in sizes.items() if name in table}
-        if stream is None and timeout_s is None:
-            chosen.launch(**given)
-        else:
-            chosen.launch(stream, timeout_s, **given)
+        try:
+            if stream is None and timeout_s is None:
+                chosen.launch(**given)
+            else:
+                chosen.launch(stream, timeout_s, **given)
+        except (CallbackError, HipError, WaitTimeout, KeyboardInterrupt):
+            if params and not chosen._closed:  # it may have begun
+                scalars = {name: value for name, value in chosen.parameters.items() if name in params and value is not None}
+                self._given |= scalars | chosen._own.parameters.bound(params)
+            raise
         self._last = chosen
         if params:
-            self._given |= {name: value.name if isinstance(value, Array) else value for name, value in params.items()}
+            self._given |= {name: _kept(value, table[name][1]) for name, value in params.items()}
 
     def run(self, /, **params: Any) -> None:
         """Launch and wait; arguments are those of `launch`."""
@@ -440,6 +447,14 @@ class Family:
         sizes = " x ".join(f"{name} {listed(sizes, 8)}" for name, sizes in self._sizes.items())
         built = getattr(self._build, "__name__", "build")
         return f"<Family of {built}: {sizes}; {len(self._members)} compiled>"
+
+
+def _kept(value: Any, parameter: Parameter) -> Any:
+    """Return a value that a launch has given as later launches of other members are given it."""
+    if isinstance(value, Array) and not isinstance(value, ExternalArray):
+        return value.name
+    changes = parameter.copy or (isinstance(value, np.ndarray) and not parameter.shape)
+    return copy.deepcopy(value) if changes else value
 
 
 def _own_blocks(executable: Executable) -> list[Block]:
