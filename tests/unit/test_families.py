@@ -316,6 +316,52 @@ def test_a_limit_closes_the_member_that_was_not_used_for_longest() -> None:
         assert [size for size, member in f.members.items() if not member.nbytes] == [1, 8]
 
 
+@pytest.mark.needs("cpu")
+@pytest.mark.parametrize("waits", ["synchronize", "close"])
+def test_an_error_of_a_member_that_was_closed_to_make_room_is_told_by_the_next_wait(waits: str) -> None:
+    def build(batch: int) -> hg.Graph:
+        g = step(batch)
+        if batch == 1:
+            g.host(lambda: 1 / 0)
+        return g
+
+    with hg.Family(build, batch=[1, 2], runtime="cpu", limit_bytes=1) as f:
+        f.launch(batch=1)
+        f.launch(batch=2, a=3.0)
+        assert {size: member.launches for size, member in f.members.items()} == {1: 1, 2: 1}
+        with pytest.raises(ZeroDivisionError):
+            getattr(f, waits)()
+        f.close() if waits == "close" else f.run(batch=2)
+    assert f.nbytes == 0
+
+
+def test_a_wait_passes_over_a_member_that_is_closed_to_make_room_meanwhile() -> None:
+    with family(limit_bytes=1) as f:
+        f.launch(batch=1)
+        before = f._open()
+        f.launch(batch=2)
+        assert [member._closed for member in before] == [True]
+        f._open = lambda: before  # type: ignore[method-assign]  # as another thread has found them
+        f.synchronize()
+        assert f.done()
+
+
+@pytest.mark.needs("cpu")
+def test_threads_use_a_family_whose_members_are_closed_to_make_room() -> None:
+    with family(limit_bytes=700, batch=[1, 2, 4, 8], runtime="cpu") as f, ThreadPoolExecutor(4) as pool:
+
+        def work(seed: int) -> None:
+            for k in range(20):
+                f.launch(batch=1 << (seed + k) % 4)
+                assert f.read("w").tolist() == [0.0, 1.0, 2.0, 3.0]
+                f.synchronize()
+                f.done()
+
+        for done in [pool.submit(work, seed) for seed in range(4)]:
+            done.result()
+        assert sum(member.launches for member in f.members.values()) == 80
+
+
 def test_members_are_compiled_in_the_background_largest_first() -> None:
     built, done = list[int](), threading.Event()
 
@@ -342,6 +388,26 @@ def test_compile_makes_all_members_and_close_frees_all() -> None:
     assert f.nbytes == 0
     with pytest.raises(hg.HipGraphError, match=r"<Family of step.*> is closed; make it again"):
         f.launch(batch=1)
+
+
+@pytest.mark.needs("cpu")
+def test_ctrl_c_that_leaves_a_family_waits_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hipgraphdsl.executable.executable._ABORT_S", 0.05)
+    go_on, left = threading.Event(), list[bool]()
+
+    def build(batch: int) -> hg.Graph:
+        g = step(batch)
+        g.host(lambda: left.append(go_on.wait(60)))
+        return g
+
+    f = hg.Family(build, batch=[1, 2], runtime="cpu")
+    f.launch(batch=1)
+    member = f.member(batch=1)
+    f.__exit__(KeyboardInterrupt)
+    assert not left
+    go_on.set()
+    with pytest.raises(hg.HipGraphError, match="is closed"):
+        member.launch()
 
 
 def test_check_says_whether_all_sizes_are_right() -> None:

@@ -11,8 +11,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 
@@ -28,6 +28,7 @@ from ...graph import Graph
 from ...parts import load
 from ...progress import progress_bar
 from ...target import Target
+from ...waiting import require_seconds
 from .arrays import CommonArrays
 
 if TYPE_CHECKING:
@@ -149,6 +150,8 @@ class Family:
         """The member that was launched last."""
         self._given: dict[str, Any] = {}
         """The values of parameters that launches have given, which hold for all members."""
+        self._untold: CallbackError | HipError | None = None
+        """The error of a launch of a member that was closed to make room, until `synchronize` raises it."""
         self._lock = threading.RLock()
         """Held while members are compiled or closed."""
         self._closed = False
@@ -236,14 +239,22 @@ class Family:
         """Close the members that have not been used for longest, but for one, until the limit holds."""
         while self._limit is not None and len(self._members) > 1 and self.nbytes > self._limit:
             oldest = next(other for other in self._members if other != key)
+            try:
+                self._members[oldest].synchronize()
+            except (CallbackError, HipError) as error:  # not of the launch that needs the room
+                self._untold = self._untold or error
             self._close(oldest)
 
     def _close(self, key: Key) -> None:
-        executable = self._members.pop(key)
-        self._fitting = {asked: member for asked, member in self._fitting.items() if member is not executable}
-        self._launched[key] = self._launched.get(key, 0) + executable.stats.launches
-        executable.close()
-        self._arrays.drop_unused()
+        executable = self._members[key]
+        try:
+            executable.close()
+        finally:
+            if executable._closed:
+                del self._members[key]
+                self._fitting = {asked: member for asked, member in self._fitting.items() if member is not executable}
+                self._launched[key] = self._launched.get(key, 0) + executable.stats.launches
+                self._arrays.drop_unused()
 
     @property
     def members(self) -> dict[Any, Member]:
@@ -328,7 +339,7 @@ class Family:
         sizes = {name: params.pop(name) for name in self._sizes if name in params}
         key = tuple(sizes.values())
         if self._limit is not None:  # a member may be closed to make room, but not between its choice and its launch
-            with self._lock:
+            with self._kept():
                 self._run(self._choose(sizes), sizes, stream, timeout_s, params)
             return
         known = len(key) == len(self._sizes) and set(map(type, key)) == {int}
@@ -362,7 +373,7 @@ class Family:
             raise
         self._last = chosen
         if params:
-            self._given |= {name: _kept(value, table[name][1]) for name, value in params.items()}
+            self._given |= {name: _value_kept(value, table[name][1]) for name, value in params.items()}
 
     def run(self, /, **params: Any) -> None:
         """Launch and wait; arguments are those of `launch`."""
@@ -371,13 +382,29 @@ class Family:
 
     def synchronize(self, timeout_s: float | None = None) -> None:
         """Wait until all launches of all members have finished; see `Executable.synchronize`."""
+        require_seconds(timeout_s)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for executable in self._open():
-            executable.synchronize(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            with _unless_closed(executable):
+                executable.synchronize(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        self._raise_untold()
+
+    def _raise_untold(self) -> None:
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            raise untold from untold.__cause__
 
     def done(self) -> bool:
         """Return whether all launches of all members have finished."""
-        return all(executable.done() for executable in self._open())
+        for executable in self._open():
+            with _unless_closed(executable):
+                if not executable.done():
+                    return False
+        return True
+
+    def _kept(self) -> AbstractContextManager[object]:
+        """Return what keeps members from being closed to make room."""
+        return nullcontext() if self._limit is None else self._lock
 
     def _open(self) -> list[Executable]:
         with self._lock:
@@ -392,15 +419,18 @@ class Family:
         **sizes
             The member, for an array that each has of its own; by default the one that was launched last, or the largest.
         """
-        return self._holder("read", sizes).read(name)
+        with self._kept():
+            return self._holder("read", sizes).read(name)
 
     def write(self, name: str, values: Any, **sizes: int) -> None:
         """Wait, and set an array's values; of an array that the members share, for all of them. Arguments as for `read`."""
-        self._holder("write", sizes).write(name, values)
+        with self._kept():
+            self._holder("write", sizes).write(name, values)
 
     def array(self, name: str, **sizes: int) -> CapturedArray:
         """Return an array's memory itself; see `Executable.array`. Arguments as for `read`."""
-        return self._holder("array", sizes).array(name)
+        with self._kept():
+            return self._holder("array", sizes).array(name)
 
     def _holder(self, action: str, sizes: Mapping[str, int]) -> Executable:
         """Return the member whose arrays a call means."""
@@ -430,6 +460,7 @@ class Family:
         """Wait, and free everything; a second call does nothing."""
         with self._lock, ExitStack() as stack:  # calls all, even if one fails
             self._closed = True
+            stack.callback(self._raise_untold)
             stack.callback(self._arrays.close)
             for key in list(self._members):
                 stack.callback(self._close, key)
@@ -437,7 +468,10 @@ class Family:
     def __enter__(self) -> Family:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            for executable in self._open():
+                executable.__exit__(kind)  # which waits for a limited time
         self.close()
 
     def __reduce__(self) -> NoReturn:
@@ -449,12 +483,22 @@ class Family:
         return f"<Family of {built}: {sizes}; {len(self._members)} compiled>"
 
 
-def _kept(value: Any, parameter: Parameter) -> Any:
+def _value_kept(value: Any, parameter: Parameter) -> Any:
     """Return a value that a launch has given as later launches of other members are given it."""
     if isinstance(value, Array) and not isinstance(value, ExternalArray):
         return value.name
     changes = parameter.copy or (isinstance(value, np.ndarray) and not parameter.shape)
     return copy.deepcopy(value) if changes else value
+
+
+@contextmanager
+def _unless_closed(executable: Executable) -> Iterator[None]:
+    """Do nothing more if another thread has closed the Executable to make room, for which it has waited."""
+    try:
+        yield
+    except HipGraphError as error:
+        if type(error) is not HipGraphError or not executable._closed:
+            raise
 
 
 def _own_blocks(executable: Executable) -> list[Block]:
