@@ -6,7 +6,6 @@ Their resources are passed as `own`, an Instance, which is built later than what
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -249,7 +248,7 @@ class Arena:
         held = list[bool]()
         try:
             # Atomic: Ctrl-C cannot come between taking the lock and noting it.
-            held += map(self._turn.acquire, (True,), (-1 if deadline is None else _left(deadline),))
+            held += map(self._turn.acquire, (True,), (-1 if deadline is None else deadline.left(),))
             if False in held:
                 names = own.unfinished()
                 said = (
@@ -257,7 +256,7 @@ class Arena:
                 )
                 raise WaitTimeout(said + unfinished_text(names), names)
             self._holder, self._thread = own, me
-            call(None if deadline is None else _left(deadline))
+            call(None if deadline is None else deadline.left())
         finally:
             if True in held:
                 self._holder, self._thread = None, 0
@@ -291,8 +290,3 @@ class Arena:
             launch(stream)
         finally:
             follow(self.stream, stream, device)
-
-
-def _left(deadline: Deadline) -> float:
-    """Return the seconds that are left of a time limit, as `Lock.acquire` takes them."""
-    return min(max(0.0, deadline.at - time.monotonic()), threading.TIMEOUT_MAX)

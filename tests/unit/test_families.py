@@ -54,6 +54,13 @@ def wrong(value: Any) -> Any:
         (lambda: hg.Family(wrong(3), batch=[1]), "Family takes a function that returns the graph of one size"),
         (lambda: family(fit="best"), "fit is one of 'smallest', 'exact', 'refuse' \\(got 'best'\\)"),
         (lambda: hg.Family(step, runtime="recorder"), "takes the sizes that its graphs are built for, such as batch="),
+        (
+            lambda: hg.Family(step, batch=wrong({1}), runtime="recorder"),
+            "such as batch=.* \\(got batch=.1., runtime='recorder'\\)",
+        ),
+        (lambda: family(stream=[1]), "stream: launch, read and write have an argument of this name; name the size otherwise"),
+        (lambda: family(values=[1]), "values: launch, read and write have an argument of this name"),
+        (lambda: family(limit_bytes=-1), "limit_bytes is a number of bytes \\(got -1\\)"),
         (lambda: family(batch=[]), "batch: at least one size is needed"),
         (lambda: family(batch=[1, 0]), "batch: a size is an integer from 1 \\(got 0\\)"),
         (lambda: family(batch=[1, 2.5]), "batch: a size is an integer from 1 \\(got 2.5\\)"),
@@ -245,9 +252,10 @@ def test_a_parameter_keeps_its_value_in_all_members() -> None:
 
 def copying(batch: int) -> hg.Graph:
     """Return a graph that copies one parameter, which is memory, and one whose values are copied."""
-    g, kind = hg.Graph(f"copying{batch}"), {"dtype": "f4", "shape": 4}
+    g = hg.Graph(f"copying{batch}")
     y, z, other = (g.device_array(name, shape=4, dtype="f4") for name in ("y", "z", "other"))
-    of, values = g.param("of", **kind, default=other), g.param("values", **kind, default=np.zeros(4, "f4"), copy=True)
+    of = g.param("of", "f4", shape=4, default=other)
+    values = g.param("values", "f4", shape=4, default=np.zeros(4, "f4"), copy=True)
     g.memcpy(y, values)
     copied = g.memcpy(z, of)
     if batch == 1 and FAILS:
@@ -342,6 +350,48 @@ def test_a_wait_passes_over_a_member_that_is_closed_to_make_room_meanwhile() -> 
         f.launch(batch=2)
         assert [member._closed for member in before] == [True]
         f._open = lambda: before  # type: ignore[method-assign]  # as another thread has found them
+        f.synchronize()
+        assert f.done()
+
+
+@pytest.mark.needs("cpu")
+@pytest.mark.parametrize("held_by", ["build", "launch"])
+def test_a_time_limit_holds_for_launches_that_wait_for_members(held_by: str) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def build(batch: int) -> hg.Graph:
+        g = step(batch)
+        if batch == 1 and held_by == "launch":
+            g.host(lambda: go_on.wait(60))
+        elif batch == 1:
+            entered.set()
+            go_on.wait(60)
+        return g
+
+    runtime, limit = ("cpu", 1) if held_by == "launch" else ("recorder", None)
+    with hg.Family(build, batch=[1, 2], runtime=runtime, limit_bytes=limit) as f, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(f.launch, batch=1)
+        if held_by == "launch":
+            first.result()
+        else:
+            assert entered.wait(60)
+        with pytest.raises(hg.WaitTimeout):
+            f.launch(batch=2, timeout_s=0.05, a=2.0)
+        go_on.set()
+        first.result()
+        f.run(batch=2, timeout_s=60)
+        assert f.member(batch=2).parameters["a"] == 0.0
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_member_that_its_user_has_closed_is_compiled_again(known: bool) -> None:
+    with family() as f:
+        f.member(batch=2).close()
+        if known:
+            f.run(batch=2)
+            f.member(batch=2).close()
+        f.run(batch=2)
+        f.run(batch=1)
         f.synchronize()
         assert f.done()
 
@@ -537,7 +587,7 @@ def test_a_graph_that_an_eager_function_compiles_lets_its_caller_move_later() ->
 def test_a_launch_that_does_not_come_to_its_turn_in_time_gives_no_values() -> None:
     arena, entered, go_on = hg.Arena(), threading.Event(), threading.Event()
     g = step(1)
-    g.eager(lambda _: (entered.set(), go_on.wait(60)))
+    g.eager(lambda _: [wait() for wait in (entered.set, go_on.wait)])
     with (
         g.compile("recorder", memory=arena) as slow,
         step(2).compile("recorder", memory=arena) as exe,

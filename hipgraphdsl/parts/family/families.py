@@ -28,7 +28,7 @@ from ...graph import Graph
 from ...parts import load
 from ...progress import progress_bar
 from ...target import Target
-from ...waiting import require_seconds
+from ...waiting import Deadline, require_seconds
 from .arrays import CommonArrays
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ Key = tuple[int, ...]
 _FITS: Final = ("smallest", "exact", "refuse")
 _OURS: Final = ("self", "memory", "arena", "ranks", "progress", "unknown")
 """Arguments of `Graph.compile` that a family gives itself, or cannot have."""
+_ARGUMENTS: Final = ("stream", "timeout_s", "name", "values")
+"""Arguments of a family's methods that take sizes, too."""
 R = TypeVar("R")
 
 
@@ -124,14 +126,19 @@ class Family:
             raise DeclarationError(f"Family takes a function that returns the graph of one size (got {build!r})")
         if fit not in _FITS:
             raise DeclarationError(f"fit is one of {', '.join(map(repr, _FITS))} (got {fit!r})")
-        if limit_bytes is not None and (limit := as_int(limit_bytes)) is None:
+        if limit_bytes is not None and ((limit := as_int(limit_bytes)) is None or limit < 0):
             raise DeclarationError(f"limit_bytes is a number of bytes (got {limit_bytes!r})")
         self._build, self._fit, self._limit = build, fit, None if limit_bytes is None else limit
         sizes = {name: value for name, value in sizes_and_options.items() if _is_sizes(value)}
         self._options = {name: value for name, value in sizes_and_options.items() if name not in sizes}
         _require_options(self._options)
         if not sizes:
-            raise DeclarationError("Family takes the sizes that its graphs are built for, such as batch=[1, 2, 4, 8]")
+            given = ", ".join(f"{name}={value!r}" for name, value in self._options.items()) or "none"
+            raise DeclarationError(
+                f"Family takes the sizes that its graphs are built for, such as batch=[1, 2, 4, 8] (got {given})"
+            )
+        if taken := next(filter(sizes.__contains__, _ARGUMENTS), ""):
+            raise DeclarationError(f"{taken}: launch, read and write have an argument of this name; name the size otherwise")
         self._sizes = {name: _sorted_sizes(name, value) for name, value in sizes.items()}
         self._arrays = CommonArrays()
         arena = Arena() if memory is None else memory
@@ -214,15 +221,15 @@ class Family:
             except Exception as error:  # whoever launches it is told
                 _log.warning("%r: %s could not be compiled in the background: %s", self, self._text(key), error)
 
-    def _member(self, key: Key) -> Executable:
+    def _member(self, key: Key, deadline: Deadline | None = None) -> Executable:
         found = self._members.get(key)
-        if found is not None and self._limit is None:
+        if found is not None and self._limit is None and not found._closed:
             return found
-        with self._lock:
+        with self._held(deadline):
             if self._closed:
                 raise HipGraphError(f"{self!r} is closed; make it again")
             found = self._members.pop(key, None)
-            if found is None:
+            if found is None or found._closed:  # the user has closed it
                 began = time.perf_counter()
                 try:
                     with collector_paused():
@@ -232,15 +239,31 @@ class Family:
                     raise
                 self._seconds[key] = self._seconds.get(key, 0.0) + time.perf_counter() - began
             self._members[key] = found
-            self._stay_within(key)
+            self._stay_within(key, deadline)
             return found
 
-    def _stay_within(self, key: Key) -> None:
+    @contextmanager
+    def _held(self, deadline: Deadline | None) -> Iterator[None]:
+        """Hold the lock; wait for it until a deadline."""
+        held = list[bool]()
+        try:
+            # Atomic: Ctrl-C cannot come between taking the lock and noting it.
+            held += map(self._lock.acquire, (True,), (-1 if deadline is None else deadline.left(),))
+            if False in held:
+                raise WaitTimeout(
+                    f"launch: another thread compiles or closes members of {self!r}, and has not returned in time", ()
+                )
+            yield
+        finally:
+            if True in held:
+                self._lock.release()
+
+    def _stay_within(self, key: Key, deadline: Deadline | None) -> None:
         """Close the members that have not been used for longest, but for one, until the limit holds."""
         while self._limit is not None and len(self._members) > 1 and self.nbytes > self._limit:
             oldest = next(other for other in self._members if other != key)
             try:
-                self._members[oldest].synchronize()
+                self._members[oldest].synchronize(None if deadline is None else deadline.left())
             except (CallbackError, HipError) as error:  # not of the launch that needs the room
                 self._untold = self._untold or error
             self._close(oldest)
@@ -336,25 +359,29 @@ class Family:
         DeclarationError
             If a size is missing, or no member has it.
         """
+        require_seconds(timeout_s)
+        deadline = None if timeout_s is None else Deadline.after(timeout_s, tuple)
         sizes = {name: params.pop(name) for name in self._sizes if name in params}
         key = tuple(sizes.values())
         if self._limit is not None:  # a member may be closed to make room, but not between its choice and its launch
-            with self._kept():
-                self._run(self._choose(sizes), sizes, stream, timeout_s, params)
+            with self._held(deadline):
+                self._run(self._choose(sizes, deadline), sizes, stream, deadline, params)
             return
         known = len(key) == len(self._sizes) and set(map(type, key)) == {int}
         chosen = self._fitting.get(key) if known else None
-        self._run(chosen or self._choose(sizes), sizes, stream, timeout_s, params)
+        if chosen is None or chosen._closed:
+            chosen = self._choose(sizes, deadline)
+        self._run(chosen, sizes, stream, deadline, params)
 
-    def _choose(self, sizes: Mapping[str, Any]) -> Executable:
+    def _choose(self, sizes: Mapping[str, Any], deadline: Deadline | None) -> Executable:
         asked = self._asked("launch", sizes)
-        chosen = self._member(self._fit_for(asked))
+        chosen = self._member(self._fit_for(asked), deadline)
         if len(self._fitting) < 4096:
             self._fitting[asked] = chosen
         return chosen
 
     def _run(
-        self, chosen: Executable, sizes: Mapping[str, int], stream: Any, timeout_s: float | None, params: dict[str, Any]
+        self, chosen: Executable, sizes: Mapping[str, int], stream: Any, deadline: Deadline | None, params: dict[str, Any]
     ) -> None:
         table = chosen._own.parameters.table
         given = params
@@ -362,10 +389,10 @@ class Family:
             given = {name: value for name, value in self._given.items() if name in table} | params
         given = given | {name: size for name, size in sizes.items() if name in table}
         try:
-            if stream is None and timeout_s is None:
+            if stream is None and deadline is None:
                 chosen.launch(**given)
             else:
-                chosen.launch(stream, timeout_s, **given)
+                chosen.launch(stream, None if deadline is None else deadline.left(), **given)
         except (CallbackError, HipError, WaitTimeout, KeyboardInterrupt):
             if params and not chosen._closed:  # it may have begun
                 scalars = {name: value for name, value in chosen.parameters.items() if name in params and value is not None}
