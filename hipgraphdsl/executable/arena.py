@@ -181,12 +181,13 @@ class Arena:
         assert self._home is not None
         if self._allocate is None:
             return self._home.runtime.malloc(nbytes)
-        found = as_int(self._allocate(nbytes, self.stream))
+        given = self._allocate(nbytes, self.stream)
+        found = as_int(given)
         if found is None or found <= 0 or found % 256:
-            if found and self._free is not None:
+            if found is not None and found > 0 and self._free is not None:
                 self._free(found)
             raise DeclarationError(
-                f"compile: allocate({nbytes}, stream) of the arena returns an address that 256 divides (got {found!r})"
+                f"compile: allocate({nbytes}, stream) of the arena returns an address that 256 divides (got {given!r})"
             )
         return found
 

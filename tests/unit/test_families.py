@@ -510,9 +510,11 @@ def test_an_arena_takes_memory_from_another_allocator() -> None:
         assert {stream for _, stream in asked} == {arena.stream}
         assert len(given) == 1
     assert len(given) == 2
-    with pytest.raises(hg.DeclarationError, match="returns an address that 256 divides \\(got 17\\)"):
-        step(1).compile("recorder", memory=hg.Arena(allocate=lambda *_: 17, free=given.append))
-    assert given[-1] == 17
+    del given[:]
+    for wrong_address in (17, 0, -256, None, 2.5, "256"):
+        with pytest.raises(hg.DeclarationError, match=f"returns an address that 256 divides \\(got {wrong_address!r}\\)"):
+            step(1).compile("recorder", memory=hg.Arena(allocate=wrong(lambda *_, at=wrong_address: at), free=given.append))
+    assert given == [17]
 
 
 def test_an_arena_is_of_one_runtime() -> None:
