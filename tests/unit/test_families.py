@@ -460,6 +460,31 @@ def test_ctrl_c_that_leaves_a_family_waits_for_a_limited_time(monkeypatch: pytes
         member.launch()
 
 
+def test_a_family_that_a_function_of_a_launch_may_not_close_stays_open() -> None:
+    refused = list[str]()
+
+    def close(_: Any) -> None:
+        with pytest.raises(hg.HipGraphError) as caught:
+            f.close()
+        refused.append(str(caught.value))
+
+    def build(batch: int) -> hg.Graph:
+        g = step(batch)
+        if batch == 1:
+            g.eager(close)
+        return g
+
+    with hg.Family(build, batch=[1, 2], runtime="recorder") as f:
+        f.run(batch=2)
+        f.run(batch=1)
+        f.run(batch=2)
+        f.run(batch=1)
+        assert len(refused) == 2
+        assert "close: the function of eager node 'close' calls it" in refused[0]
+        assert f.members[2].launches == 2
+    assert f.nbytes == 0
+
+
 def test_check_says_whether_all_sizes_are_right() -> None:
     f = family()
     reports = f.check("amd:gfx942")

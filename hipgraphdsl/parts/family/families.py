@@ -484,13 +484,17 @@ class Family:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Wait, and free everything; a second call does nothing."""
-        with self._lock, ExitStack() as stack:  # calls all, even if one fails
-            self._closed = True
-            stack.callback(self._raise_untold)
-            stack.callback(self._arrays.close)
-            for key in list(self._members):
-                stack.callback(self._close, key)
+        """Wait, and free everything; a second call does nothing. A family of which a member cannot be closed stays open."""
+        with self._lock:
+            try:
+                with ExitStack() as stack:  # calls all, even if one fails
+                    for key in list(self._members):
+                        stack.callback(self._close, key)
+            finally:
+                if not self._members:
+                    self._closed = True
+                    self._arrays.close()
+            self._raise_untold()
 
     def __enter__(self) -> Family:
         return self
