@@ -250,6 +250,20 @@ def test_a_parameter_keeps_its_value_in_all_members() -> None:
         assert f.member(batch=1).parameters["a"] == 4.0
 
 
+def test_a_launch_may_give_values_while_another_thread_takes_them_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Table(dict[str, Any]):
+        def __contains__(self, name: object) -> bool:
+            f._given[f"given by another thread {len(f._given)}"] = 0
+            return super().__contains__(name)
+
+    with family() as f:
+        f.run(batch=1, a=3.0)
+        parameters = f.member(batch=2)._own.parameters
+        monkeypatch.setattr(parameters, "table", Table(parameters.table))
+        f.run(batch=2)
+        assert f.member(batch=2).parameters["a"] == 3.0
+
+
 def copying(batch: int) -> hg.Graph:
     """Return a graph that copies one parameter, which is memory, and one whose values are copied."""
     g = hg.Graph(f"copying{batch}")

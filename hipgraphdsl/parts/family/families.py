@@ -47,6 +47,7 @@ _OURS: Final = ("self", "memory", "arena", "ranks", "progress", "unknown")
 """Arguments of `Graph.compile` that a family gives itself, or cannot have."""
 _ARGUMENTS: Final = ("stream", "timeout_s", "name", "values")
 """Arguments of a family's methods that take sizes, too."""
+_PLAIN: Final = (int, float)
 R = TypeVar("R")
 
 
@@ -359,8 +360,10 @@ class Family:
         DeclarationError
             If a size is missing, or no member has it.
         """
-        require_seconds(timeout_s)
-        deadline = None if timeout_s is None else Deadline.after(timeout_s, tuple)
+        deadline = None
+        if timeout_s is not None:
+            require_seconds(timeout_s)
+            deadline = Deadline.after(timeout_s, tuple)
         sizes = {name: params.pop(name) for name in self._sizes if name in params}
         key = tuple(sizes.values())
         if self._limit is not None:  # a member may be closed to make room, but not between its choice and its launch
@@ -386,7 +389,7 @@ class Family:
         table = chosen._own.parameters.table
         given = params
         if chosen is not self._last and self._given:
-            given = {name: value for name, value in self._given.items() if name in table} | params
+            given = {name: value for name, value in tuple(self._given.items()) if name in table} | params
         given = given | {name: size for name, size in sizes.items() if name in table}
         try:
             if stream is None and deadline is None:
@@ -400,7 +403,9 @@ class Family:
             raise
         self._last = chosen
         if params:
-            self._given |= {name: _value_kept(value, table[name][1]) for name, value in params.items()}
+            kept = self._given
+            for name, value in params.items():
+                kept[name] = value if type(value) in _PLAIN else _value_kept(value, table[name][1])
 
     def run(self, /, **params: Any) -> None:
         """Launch and wait; arguments are those of `launch`."""
