@@ -27,6 +27,10 @@ class Deadline(NamedTuple):
         """Return the deadline `timeout_s` seconds from now."""
         return cls(time.monotonic() + timeout_s, unfinished)
 
+    def left(self) -> float:
+        """Return the seconds that are left, as locks take them."""
+        return min(max(0.0, self.at - time.monotonic()), threading.TIMEOUT_MAX)
+
 
 _noted: Final[dict[int, Deadline]] = {}
 """By thread ID, the time limit of the call that a thread is in."""
@@ -56,7 +60,7 @@ def let_calls_end() -> None:
 
 def slice_s(deadline: Deadline | None) -> float:
     """Return how long the next call may wait, in seconds."""
-    return SLICE_S if deadline is None else min(SLICE_S, max(0.0, deadline.at - time.monotonic()))
+    return SLICE_S if deadline is None else min(SLICE_S, deadline.left())
 
 
 def has_passed(deadline: Deadline | None) -> bool:
@@ -66,7 +70,7 @@ def has_passed(deadline: Deadline | None) -> bool:
 
 def require_room(wait_for_room: Callable[[float], bool], deadline: Deadline | None, said: str) -> None:
     """Wait by `wait_for_room` until streams take more work; a WaitTimeout begins with `said`: how far the launch came."""
-    left = math.inf if deadline is None else max(0.0, deadline.at - time.monotonic())
+    left = math.inf if deadline is None else deadline.left()
     if not wait_for_room(left) and deadline is not None:
         names = deadline.unfinished()
         raise WaitTimeout(f"{said}: too much work is in flight on its streams{unfinished_text(names)}", names)

@@ -6,12 +6,11 @@ Their resources are passed as `own`, an Instance, which is built later than what
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from ..arrays import as_int
 from ..errors import DeclarationError, WaitTimeout
@@ -69,15 +68,17 @@ class Arena:
         """Held while the fields of areas and Executables change; no other lock is taken inside."""
         self._users = 0
         """How many Executables have the stream, or are being built."""
-        self._areas: dict[int, _Area] = {}
-        """The newest area of each device."""
+        self._areas: dict[int, list[_Area]] = {}
+        """The areas of each device that Executables lie in, the newest last."""
         self._executables: weakref.WeakSet[Any] = weakref.WeakSet()
         self._turn = threading.Lock()
         """Held by the thread that enqueues a launch by Python."""
-        self._holder: tuple[int, str] = 0, ""
-        """That thread, and the name of its graph."""
-        self._grown = False
-        """Whether Executables may lie in an area that is not the newest."""
+        self._thread = 0
+        """That thread."""
+        self._holder: Any = None
+        """The Instance that it launches."""
+        self.grown = False
+        """Whether Executables lie in an area that is not the newest."""
         self._by_calls = False
         """Whether a launch may take several calls, so that all must hold `_turn` and compiled code may not launch."""
 
@@ -85,7 +86,10 @@ class Arena:
     def nbytes(self) -> int:
         """Bytes of device memory that it has now."""
         with self._lock:
-            return sum(area.nbytes for area in self._areas.values())
+            return sum(area.nbytes for areas in self._areas.values() for area in areas)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an Arena holds device handles and cannot be copied or pickled; make another one")
 
     def __repr__(self) -> str:
         where = "" if self._home is None else f" on {self._home.runtime.name} device {self._home.device}"
@@ -102,10 +106,14 @@ class Arena:
                     f"compile: the arena has Executables on {known.runtime.name!r} device {known.device}, and this one would be"
                     f" on {home.runtime.name!r} device {home.device}; give it an arena of its own"
                 )
-            if not self.stream:
-                self.stream = home.runtime.stream_create()
+            self._users += 1  # first: the collector may close an Executable at any point
+            try:
+                if not self.stream:
+                    self.stream = home.runtime.stream_create()
+            except BaseException:
+                self._users -= 1
+                raise
             self._home = home
-            self._users += 1
             return self.stream
 
     def leave(self) -> None:
@@ -120,6 +128,8 @@ class Arena:
         """Note an Executable that is open, whose temporaries may have to move later."""
         with self._lock:
             self._executables.add(executable)
+            if self._by_calls:  # since it was bound
+                executable._own.compiled.block()
 
     def note_bound(self, own: Any) -> None:
         """Let compiled code launch an Executable only while every launch of all is one call on the shared stream."""
@@ -148,99 +158,129 @@ class Arena:
         """
         assert self._home is not None
         with self._lock:
-            area = self._areas.get(device)
+            areas = self._areas.setdefault(device, [])
+            area = areas[-1] if areas else None
             if area is None or area.nbytes < nbytes:
-                self._grown = self._grown or area is not None
-                with self._home.there(device):
-                    area = _Area(self._allocated(nbytes), nbytes, device)
-                self._areas[device] = area
+                new = _Area(0, nbytes, device, users=1)
+                try:
+                    with self._home.there(device):
+                        new.pointer = self._allocated(nbytes)
+                except BaseException:
+                    if new.pointer:
+                        self._freed(new.pointer)
+                    raise
+                areas.append(new)
+                self.grown, area = self.grown or area is not None, new
             elif known == area.pointer:
                 return None
-            area.users += 1
+            else:
+                area.users += 1
             return area.pointer, area.nbytes, partial(self._given_back, area)
 
     def _allocated(self, nbytes: int) -> int:
         assert self._home is not None
         if self._allocate is None:
             return self._home.runtime.malloc(nbytes)
-        found = as_int(self._allocate(nbytes, self.stream))
+        given = self._allocate(nbytes, self.stream)
+        found = as_int(given)
         if found is None or found <= 0 or found % 256:
-            if found and self._free is not None:
+            if found is not None and found > 0 and self._free is not None:
                 self._free(found)
             raise DeclarationError(
-                f"compile: allocate({nbytes}, stream) of the arena returns an address that 256 divides (got {found!r})"
+                f"compile: allocate({nbytes}, stream) of the arena returns an address that 256 divides (got {given!r})"
             )
         return found
 
     def _given_back(self, area: _Area, _: int) -> None:
         """Free an area when nobody has it any more."""
-        assert self._home is not None
         with self._lock:
             area.users -= 1
             if area.users:
                 return
-            if self._areas.get(area.device) is area:
-                del self._areas[area.device]
-            if self._free is None:
-                self._home.runtime.free(area.pointer)
-            else:
-                self._free(area.pointer)
+            self._areas[area.device].remove(area)
+            self.grown = any(len(areas) > 1 for areas in self._areas.values())
+            self._freed(area.pointer)
+
+    def _freed(self, pointer: int) -> None:
+        assert self._home is not None
+        if self._free is None:
+            self._home.runtime.free(pointer)
+        else:
+            self._free(pointer)
 
     def is_newest(self, device: int, address: int) -> bool:
         """Return whether an Executable's memory is still what new ones get."""
-        area = self._areas.get(device)
-        return area is None or area.pointer == address
+        with self._lock:
+            areas = self._areas.get(device)
+            return not areas or areas[-1].pointer == address
 
     def move_others(self, own: Any) -> None:
         """Let all other Executables leave areas that are not the newest, as far as no thread uses them now.
 
-        Those that are in use are found by their next launch.
+        Those that are in use, or call a function that is calling this, move at their next launch.
         """
-        if not self._grown:
+        if not self.grown:
             return
         with self._lock:
-            self._grown = False
             others = [executable for executable in self._open() if executable._own is not own]
         for executable in others:
             if executable._lock.acquire(blocking=False):
                 try:
-                    if not executable._closed:
+                    if not (executable._closed or executable._own.hosts.inside):
                         executable._leave_area()
                 finally:
                     executable._lock.release()
 
     # -- order ---------------------------------------------------------------------------------------------------------
 
+    def in_turn(self, own: Any, deadline: Deadline | None, call: Callable[[float | None], object]) -> bool:
+        """Call a function that launches when no other thread does, with what is left of a time limit.
+
+        Return False if it is this Executable's turn already.
+        """
+        if self._holder is own:
+            return False
+        me, name = threading.get_ident(), own.state.workflow.name
+        if self._thread == me:
+            raise DeclarationError(
+                f"launch: graph {name!r} shares an arena with graph {self._name_of_holder()!r}, whose launch is calling this"
+                " function; launch it after that one, or compile one of them without the arena"
+            )
+        held = list[bool]()
+        try:
+            # Atomic: Ctrl-C cannot come between taking the lock and noting it.
+            held += map(self._turn.acquire, (True,), (-1 if deadline is None else deadline.left(),))
+            if False in held:
+                names = own.unfinished()
+                said = (
+                    f"launch: another thread launches graph {self._name_of_holder()!r}, which shares an arena with graph {name!r}"
+                )
+                raise WaitTimeout(said + unfinished_text(names), names)
+            self._holder, self._thread = own, me
+            call(None if deadline is None else deadline.left())
+        finally:
+            if True in held:
+                self._holder, self._thread = None, 0
+                self._turn.release()
+        return True
+
+    def _name_of_holder(self) -> str:
+        holder = self._holder
+        return "" if holder is None else str(holder.state.workflow.name)
+
     def launch(self, own: Any, launch: Callable[[int], None], stream: int, *, by_calls: bool = False) -> None:
         """Enqueue a launch after everything that Executables of the arena have launched, on a stream of anybody.
 
         `by_calls` says that it takes several calls on the stream, though launches of this Executable do not.
         """
-        me, name, waited = threading.get_ident(), own.state.workflow.name, own.shared.deadline
-        if self._holder[0] == me:
-            raise DeclarationError(
-                f"launch: graph {name!r} shares an arena with graph {self._holder[1]!r}, whose launch is calling this function;"
-                " launch it after that one, or compile one of them without the arena"
-            )
-        held = list[bool]()
-        try:
-            # Atomic: Ctrl-C cannot come between taking the lock and noting it.
-            held += map(self._turn.acquire, (True,), (_left(waited),))
-            if False in held:
-                names = own.unfinished()
-                said = f"launch: another thread launches graph {self._holder[1]!r}, which shares an arena with graph {name!r}"
-                raise WaitTimeout(said + unfinished_text(names), names)
-            self._holder = me, name
-            if by_calls or stream != self.stream:
-                with self._lock:
-                    self._order_by_calls()
-            self._launch_here(own, launch, stream)
-        finally:
-            if True in held:
-                self._holder = 0, ""
-                self._turn.release()
+        here = partial(self._launch_here, own, launch, stream, by_calls)
+        if not self.in_turn(own, own.shared.deadline, here):
+            here(None)
 
-    def _launch_here(self, own: Any, launch: Callable[[int], None], stream: int) -> None:
+    def _launch_here(self, own: Any, launch: Callable[[int], None], stream: int, by_calls: bool, _: float | None) -> None:
+        if by_calls or stream != self.stream:
+            with self._lock:
+                self._order_by_calls()
         if stream == self.stream:
             launch(stream)
             return
@@ -251,8 +291,3 @@ class Arena:
             launch(stream)
         finally:
             follow(self.stream, stream, device)
-
-
-def _left(deadline: Deadline | None) -> float:
-    """Return what is left of a time limit for `Lock.acquire`; -1 waits for ever."""
-    return -1 if deadline is None else min(max(0.0, deadline.at - time.monotonic()), threading.TIMEOUT_MAX)

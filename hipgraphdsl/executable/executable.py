@@ -195,12 +195,12 @@ class Executable:
     @changing("launch", limited=1)
     def _launch(self, /, stream: Any = None, timeout_s: float | None = None, **params: Any) -> None:
         """Launch by Python; compiled code calls it for what it does not do itself."""
-        if timeout_s is not None:
-            require_seconds(timeout_s)
-        own = self._own  # no launch may interleave: it may give other values, and a launch on streams takes several calls
-        in_flight = own.in_flight
+        require_seconds(timeout_s)
+        own, in_flight = self._own, self._own.in_flight  # none may interleave: it may give other values, or take several calls
         handle = in_flight.stream if stream is None else stream_handle(stream)
         deadline = None if timeout_s is None else Deadline.after(timeout_s, own.unfinished)
+        if deadline and own.arena is not None and own.arena.in_turn(own, deadline, partial(self._launch, stream, **params)):
+            return
         own.wait_for_room(handle, deadline)  # a launch that does not begin gives no values
         captured = self._give(params, handle, deadline)
         own.compiled.wanted = bool(params)

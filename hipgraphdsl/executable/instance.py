@@ -416,7 +416,7 @@ class Instance:
         """Wait for launches in flight before a change that they must not see, no longer than the launch that asks for it may."""
         deadline = self.shared.deadline
         try:
-            self.wait(None if deadline is None else max(0.0, deadline.at - time.monotonic()))
+            self.wait(None if deadline is None else deadline.left())
         except WaitTimeout as error:
             raise WaitTimeout(
                 f"the launch of graph {self.state.workflow.name!r} has not begun: its new values wait for earlier launches to"
@@ -671,7 +671,7 @@ class Instance:
 
     def resume_compiled(self) -> None:
         """Enable the compiled call path again, with what it may set."""
-        if self.compiled.bound and not self.torn and self.program is not None:
+        if self.compiled.bound and not self.torn and self.program is not None and not self.memory.moves:
             self._limit()
             self.compiled.resume(self.program.refreshed, self._settable)
 

@@ -327,18 +327,13 @@ class Memory:
             for device, nbytes in packing.blocks:
                 known = self._packed.get(device)
                 if self._arena is not None:
-                    taken = self._arena.area(device, nbytes, 0 if known is None else known.pointer)
-                elif known is not None and known.array.nbytes >= nbytes:
-                    taken = None
-                else:
+                    area = self._arena.area(device, nbytes, 0 if known is None else known.pointer)
+                    if area is not None:
+                        found[device] = _packed_block(device, *area)
+                elif known is None or known.array.nbytes < nbytes:
                     with self._home.there(device):
-                        taken = self._runtime.malloc(nbytes), nbytes, self._runtime.free
-                if taken is not None:
-                    start, size, free = taken
-                    found[device] = Block(
-                        DeviceArray("packed", (size,), np.dtype("u1"), device=device), start, free, device=device
-                    )
-                elif known is not None:
+                        found[device] = _packed_block(device, self._runtime.malloc(nbytes), nbytes, self._runtime.free)
+                if device not in found and known is not None:
                     found[device] = known
         except BaseException:
             self.drop_packed(found)
@@ -372,7 +367,9 @@ class Memory:
     def moves(self) -> bool:
         """Whether the arena has newer memory for the packed arrays."""
         arena = self._arena
-        return arena is not None and not all(arena.is_newest(device, block.pointer) for device, block in self._packed.items())
+        if arena is None or not arena.grown:
+            return False
+        return not all(arena.is_newest(device, block.pointer) for device, block in self._packed.items())
 
     def leave(self) -> None:
         """Give back the memory of packed arrays; the program must be built again."""
@@ -385,6 +382,7 @@ class Memory:
         if not self._words or self._words[-1].array.nbytes < marks.nbytes:
             start = self._runtime.host_malloc(marks.nbytes)
             self._words.append(Block(marks, start, self._runtime.host_free, device=self._home.device))
+            self._count(marks.nbytes, on_host=True)
         start = self._words[-1].pointer
         memory_view(start, marks.nbytes, marks.shape, marks.dtype)[...] = 1
         return start
@@ -405,6 +403,10 @@ class Memory:
             for name in self._taken.keys() & self._before.arrays:  # none if that one has been closed first
                 self._before.arrays[name].array = self._taken[name]
             self.keep_inherited()
+
+
+def _packed_block(device: int, start: int, nbytes: int, free: Callable[[int], None]) -> Block:
+    return Block(DeviceArray("packed", (nbytes,), np.dtype("u1"), device=device), start, free, device=device)
 
 
 def alike(one: Array, other: Array) -> bool:

@@ -240,6 +240,17 @@ class Parameters:
         """Yield the memory that array parameters are or were bound to."""
         return chain.from_iterable(map(dict.values, self.kept.values()))
 
+    def bound(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return what another Executable may be given for array parameters of these names, to have the same memory or values."""
+        found: dict[str, Any] = {}
+        for name in names:
+            array = self.standing.get(name)
+            if name in self.own:
+                found[name] = self._memory.read(self.own[name])
+            elif array is not None:
+                found[name] = array if isinstance(array, ExternalArray) else array.name
+        return found
+
     def scalars(self) -> dict[str, Any]:
         """Return the values of the scalar parameters."""
         return {name: scope.values.get(parameter) for name, (scope, parameter) in self.table.items() if not parameter.shape}

@@ -24,8 +24,10 @@ def twin(executable: Any, build: Build, workflow: Workflow | None) -> Any:
     """Return an Executable with another one's values: of another workflow with its memory, or a copy with its own."""
     own, inherit = executable._own, None if workflow is None else executable._own.memory
     executable.synchronize()  # raise the errors of its launches before anything is changed, and before another call meets them
-    new = own.state.workflow if workflow is None else workflow
-    made = build(new, executable.runtime, executable.backend, device=executable.device, inherit=inherit, **own.options)
+    new, options = own.state.workflow if workflow is None else workflow, own.options
+    if workflow is None:
+        options["sharing"] = options["sharing"]._replace(common=None)
+    made = build(new, executable.runtime, executable.backend, device=executable.device, inherit=inherit, **options)
     try:
         executable.synchronize()
         made._own.memory.copy_from(own.memory)

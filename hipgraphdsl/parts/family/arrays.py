@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable
+from contextlib import ExitStack
+from itertools import chain
 
 import numpy as np
 
@@ -16,19 +19,20 @@ from ...executable.memory import Block, alike
 class CommonArrays:
     """Device and host arrays, by full name, each allocated and initialised by the first Executable that has it.
 
-    An array that is of another kind, shape or dtype in a later Executable is that one's own.
+    Those of one name that differ in kind, shape, dtype or device are several.
     """
 
     def __init__(self) -> None:
-        self._blocks: dict[str, Block] = {}
+        self._blocks: dict[str, list[Block]] = {}
         self._home: Home | None = None
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def find(self, name: str, array: Array, device: int) -> Block | None:
         """Return the memory of an array for one more holder; None if it has to be allocated."""
         with self._lock:
-            known = self._blocks.get(name)
-            if known is None or known.device != device or not alike(known.array, array):
+            known = next((block for block in self._blocks.get(name, ()) if _same_place(block, array, device)), None)
+            if known is None:
                 return None
             if not _begin_alike(known.array, array):
                 raise DeclarationError(
@@ -41,9 +45,12 @@ class CommonArrays:
     def offer(self, name: str, block: Block, home: Home) -> None:
         """Keep the memory of an array, until `close`, for Executables to come."""
         with self._lock:
-            if name not in self._blocks and not isinstance(block.array, ExternalArray):
+            blocks = self._blocks.setdefault(name, [])
+            if not isinstance(block.array, ExternalArray) and not any(
+                _same_place(known, block.array, block.device) for known in blocks
+            ):
                 self._home = home
-                self._blocks[name] = block.shared()
+                blocks.append(block.shared())
 
     def shares(self, block: Block) -> bool:
         """Return whether several Executables have the memory."""
@@ -52,25 +59,38 @@ class CommonArrays:
     def drop_unused(self) -> None:
         """Give back the arrays that no Executable has any more."""
         with self._lock:
-            unused = [self._blocks.pop(name) for name, block in tuple(self._blocks.items()) if block.holders == 1]
+            unused = [block for block in chain.from_iterable(self._blocks.values()) if block.holders == 1]
+            for name, blocks in self._blocks.items():
+                self._blocks[name] = [block for block in blocks if block not in unused]
         self._give_back(unused)
 
     @property
     def blocks(self) -> tuple[Block, ...]:
         """All memory that it has."""
         with self._lock:
-            return tuple(self._blocks.values())
+            return tuple(chain.from_iterable(self._blocks.values()))
 
     def close(self) -> None:
         """Give all memory back; no Executable may use it any more."""
         with self._lock:
             blocks, self._blocks = self._blocks, {}
-        self._give_back(blocks.values())
+        self._give_back(chain.from_iterable(blocks.values()))
+
+    def __del__(self) -> None:
+        self.close()  # all Executables, which refer to it, are gone
 
     def _give_back(self, blocks: Iterable[Block]) -> None:
-        for block in blocks:
-            assert self._home is not None
-            block.give_back(self._home)
+        if os.getpid() != self._process:  # after a fork the memory belongs to the parent process
+            return
+        with ExitStack() as stack:  # calls all, even if one fails
+            for block in blocks:
+                assert self._home is not None
+                stack.callback(block.give_back, self._home)
+
+
+def _same_place(block: Block, array: Array, device: int) -> bool:
+    """Return whether an array may have the memory of a block."""
+    return block.device == device and alike(block.array, array)
 
 
 def _begin_alike(one: Array, other: Array) -> bool:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import logging
 import math
+import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 
 import numpy as np
 
-from ...arrays import Array, ExternalArray, as_int
+from ...arrays import Array, ExternalArray, Parameter, as_int
 from ...collecting import collector_paused
-from ...errors import DeclarationError, HipGraphError, listed, suggested
+from ...errors import CallbackError, DeclarationError, HipError, HipGraphError, WaitTimeout, listed, suggested
 from ...executable import Executable
 from ...executable.arena import Arena
 from ...executable.memory import Block, Sharing
@@ -25,6 +28,7 @@ from ...graph import Graph
 from ...parts import load
 from ...progress import progress_bar
 from ...target import Target
+from ...waiting import Deadline, require_seconds
 from .arrays import CommonArrays
 
 if TYPE_CHECKING:
@@ -41,6 +45,9 @@ Key = tuple[int, ...]
 _FITS: Final = ("smallest", "exact", "refuse")
 _OURS: Final = ("self", "memory", "arena", "ranks", "progress", "unknown")
 """Arguments of `Graph.compile` that a family gives itself, or cannot have."""
+_ARGUMENTS: Final = ("stream", "timeout_s", "name", "values")
+"""Arguments of a family's methods that take sizes, too."""
+_PLAIN: Final = (int, float)
 R = TypeVar("R")
 
 
@@ -120,14 +127,19 @@ class Family:
             raise DeclarationError(f"Family takes a function that returns the graph of one size (got {build!r})")
         if fit not in _FITS:
             raise DeclarationError(f"fit is one of {', '.join(map(repr, _FITS))} (got {fit!r})")
-        if limit_bytes is not None and (limit := as_int(limit_bytes)) is None:
+        if limit_bytes is not None and ((limit := as_int(limit_bytes)) is None or limit < 0):
             raise DeclarationError(f"limit_bytes is a number of bytes (got {limit_bytes!r})")
         self._build, self._fit, self._limit = build, fit, None if limit_bytes is None else limit
         sizes = {name: value for name, value in sizes_and_options.items() if _is_sizes(value)}
         self._options = {name: value for name, value in sizes_and_options.items() if name not in sizes}
         _require_options(self._options)
         if not sizes:
-            raise DeclarationError("Family takes the sizes that its graphs are built for, such as batch=[1, 2, 4, 8]")
+            given = ", ".join(f"{name}={value!r}" for name, value in self._options.items()) or "none"
+            raise DeclarationError(
+                f"Family takes the sizes that its graphs are built for, such as batch=[1, 2, 4, 8] (got {given})"
+            )
+        if taken := next(filter(sizes.__contains__, _ARGUMENTS), ""):
+            raise DeclarationError(f"{taken}: launch, read and write have an argument of this name; name the size otherwise")
         self._sizes = {name: _sorted_sizes(name, value) for name, value in sizes.items()}
         self._arrays = CommonArrays()
         arena = Arena() if memory is None else memory
@@ -146,9 +158,12 @@ class Family:
         """The member that was launched last."""
         self._given: dict[str, Any] = {}
         """The values of parameters that launches have given, which hold for all members."""
+        self._untold: CallbackError | HipError | None = None
+        """The error of a launch of a member that was closed to make room, until `synchronize` raises it."""
         self._lock = threading.RLock()
         """Held while members are compiled or closed."""
         self._closed = False
+        _families.add(self)
         if background:
             threading.Thread(target=self._compile_behind, name=f"compile {self!r}", daemon=True).start()
 
@@ -207,35 +222,63 @@ class Family:
             except Exception as error:  # whoever launches it is told
                 _log.warning("%r: %s could not be compiled in the background: %s", self, self._text(key), error)
 
-    def _member(self, key: Key) -> Executable:
+    def _member(self, key: Key, deadline: Deadline | None = None) -> Executable:
         found = self._members.get(key)
-        if found is not None and self._limit is None:
+        if found is not None and self._limit is None and not found._closed:
             return found
-        with self._lock:
+        with self._held(deadline):
             if self._closed:
                 raise HipGraphError(f"{self!r} is closed; make it again")
             found = self._members.pop(key, None)
-            if found is None:
+            if found is None or found._closed:  # the user has closed it
                 began = time.perf_counter()
-                with collector_paused():
-                    found = self._graph(key).compile(memory=self, progress=False, **self._options)
+                try:
+                    with collector_paused():
+                        found = self._graph(key).compile(memory=self, progress=False, **self._options)
+                except BaseException:
+                    self._arrays.drop_unused()
+                    raise
                 self._seconds[key] = self._seconds.get(key, 0.0) + time.perf_counter() - began
             self._members[key] = found
-            self._stay_within(key)
+            self._stay_within(key, deadline)
             return found
 
-    def _stay_within(self, key: Key) -> None:
+    @contextmanager
+    def _held(self, deadline: Deadline | None) -> Iterator[None]:
+        """Hold the lock; wait for it until a deadline."""
+        held = list[bool]()
+        try:
+            # Atomic: Ctrl-C cannot come between taking the lock and noting it.
+            held += map(self._lock.acquire, (True,), (-1 if deadline is None else deadline.left(),))
+            if False in held:
+                raise WaitTimeout(
+                    f"launch: another thread compiles or closes members of {self!r}, and has not returned in time", ()
+                )
+            yield
+        finally:
+            if True in held:
+                self._lock.release()
+
+    def _stay_within(self, key: Key, deadline: Deadline | None) -> None:
         """Close the members that have not been used for longest, but for one, until the limit holds."""
         while self._limit is not None and len(self._members) > 1 and self.nbytes > self._limit:
             oldest = next(other for other in self._members if other != key)
+            try:
+                self._members[oldest].synchronize(None if deadline is None else deadline.left())
+            except (CallbackError, HipError) as error:  # not of the launch that needs the room
+                self._untold = self._untold or error
             self._close(oldest)
 
     def _close(self, key: Key) -> None:
-        executable = self._members.pop(key)
-        self._fitting = {asked: member for asked, member in self._fitting.items() if member is not executable}
-        self._launched[key] = self._launched.get(key, 0) + executable.stats.launches
-        executable.close()
-        self._arrays.drop_unused()
+        executable = self._members[key]
+        try:
+            executable.close()
+        finally:
+            if executable._closed:
+                del self._members[key]
+                self._fitting = {asked: member for asked, member in self._fitting.items() if member is not executable}
+                self._launched[key] = self._launched.get(key, 0) + executable.stats.launches
+                self._arrays.drop_unused()
 
     @property
     def members(self) -> dict[Any, Member]:
@@ -317,38 +360,52 @@ class Family:
         DeclarationError
             If a size is missing, or no member has it.
         """
+        deadline = None
+        if timeout_s is not None:
+            require_seconds(timeout_s)
+            deadline = Deadline.after(timeout_s, tuple)
         sizes = {name: params.pop(name) for name in self._sizes if name in params}
         key = tuple(sizes.values())
         if self._limit is not None:  # a member may be closed to make room, but not between its choice and its launch
-            with self._lock:
-                self._run(self._choose(sizes), sizes, stream, timeout_s, params)
+            with self._held(deadline):
+                self._run(self._choose(sizes, deadline), sizes, stream, deadline, params)
             return
         known = len(key) == len(self._sizes) and set(map(type, key)) == {int}
         chosen = self._fitting.get(key) if known else None
-        self._run(chosen or self._choose(sizes), sizes, stream, timeout_s, params)
+        if chosen is None or chosen._closed:
+            chosen = self._choose(sizes, deadline)
+        self._run(chosen, sizes, stream, deadline, params)
 
-    def _choose(self, sizes: Mapping[str, Any]) -> Executable:
+    def _choose(self, sizes: Mapping[str, Any], deadline: Deadline | None) -> Executable:
         asked = self._asked("launch", sizes)
-        chosen = self._member(self._fit_for(asked))
+        chosen = self._member(self._fit_for(asked), deadline)
         if len(self._fitting) < 4096:
             self._fitting[asked] = chosen
         return chosen
 
     def _run(
-        self, chosen: Executable, sizes: Mapping[str, int], stream: Any, timeout_s: float | None, params: dict[str, Any]
+        self, chosen: Executable, sizes: Mapping[str, int], stream: Any, deadline: Deadline | None, params: dict[str, Any]
     ) -> None:
         table = chosen._own.parameters.table
         given = params
         if chosen is not self._last and self._given:
-            given = {name: value for name, value in self._given.items() if name in table} | params
+            given = {name: value for name, value in tuple(self._given.items()) if name in table} | params
         given = given | {name: size for name, size in sizes.items() if name in table}
-        if stream is None and timeout_s is None:
-            chosen.launch(**given)
-        else:
-            chosen.launch(stream, timeout_s, **given)
+        try:
+            if stream is None and deadline is None:
+                chosen.launch(**given)
+            else:
+                chosen.launch(stream, None if deadline is None else deadline.left(), **given)
+        except (CallbackError, HipError, WaitTimeout, KeyboardInterrupt):
+            if params and not chosen._closed:  # it may have begun
+                scalars = {name: value for name, value in chosen.parameters.items() if name in params and value is not None}
+                self._given |= scalars | chosen._own.parameters.bound(params)
+            raise
         self._last = chosen
         if params:
-            self._given |= {name: value.name if isinstance(value, Array) else value for name, value in params.items()}
+            kept = self._given
+            for name, value in params.items():
+                kept[name] = value if type(value) in _PLAIN else _value_kept(value, table[name][1])
 
     def run(self, /, **params: Any) -> None:
         """Launch and wait; arguments are those of `launch`."""
@@ -357,13 +414,29 @@ class Family:
 
     def synchronize(self, timeout_s: float | None = None) -> None:
         """Wait until all launches of all members have finished; see `Executable.synchronize`."""
+        require_seconds(timeout_s)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for executable in self._open():
-            executable.synchronize(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            with _unless_closed(executable):
+                executable.synchronize(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        self._raise_untold()
+
+    def _raise_untold(self) -> None:
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            raise untold from untold.__cause__
 
     def done(self) -> bool:
         """Return whether all launches of all members have finished."""
-        return all(executable.done() for executable in self._open())
+        for executable in self._open():
+            with _unless_closed(executable):
+                if not executable.done():
+                    return False
+        return True
+
+    def _kept(self) -> AbstractContextManager[object]:
+        """Return what keeps members from being closed to make room."""
+        return nullcontext() if self._limit is None else self._lock
 
     def _open(self) -> list[Executable]:
         with self._lock:
@@ -378,15 +451,18 @@ class Family:
         **sizes
             The member, for an array that each has of its own; by default the one that was launched last, or the largest.
         """
-        return self._holder("read", sizes).read(name)
+        with self._kept():
+            return self._holder("read", sizes).read(name)
 
     def write(self, name: str, values: Any, **sizes: int) -> None:
         """Wait, and set an array's values; of an array that the members share, for all of them. Arguments as for `read`."""
-        self._holder("write", sizes).write(name, values)
+        with self._kept():
+            self._holder("write", sizes).write(name, values)
 
     def array(self, name: str, **sizes: int) -> CapturedArray:
         """Return an array's memory itself; see `Executable.array`. Arguments as for `read`."""
-        return self._holder("array", sizes).array(name)
+        with self._kept():
+            return self._holder("array", sizes).array(name)
 
     def _holder(self, action: str, sizes: Mapping[str, int]) -> Executable:
         """Return the member whose arrays a call means."""
@@ -413,23 +489,52 @@ class Family:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Wait, and free everything; a second call does nothing."""
-        with self._lock, ExitStack() as stack:  # calls all, even if one fails
-            self._closed = True
-            stack.callback(self._arrays.close)
-            for key in list(self._members):
-                stack.callback(self._close, key)
+        """Wait, and free everything; a second call does nothing. A family of which a member cannot be closed stays open."""
+        with self._lock:
+            try:
+                with ExitStack() as stack:  # calls all, even if one fails
+                    for key in list(self._members):
+                        stack.callback(self._close, key)
+            finally:
+                if not self._members:
+                    self._closed = True
+                    self._arrays.close()
+            self._raise_untold()
 
     def __enter__(self) -> Family:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            for executable in self._open():
+                executable.__exit__(kind)  # which waits for a limited time
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Family holds device handles and cannot be copied or pickled; make it again")
 
     def __repr__(self) -> str:
         sizes = " x ".join(f"{name} {listed(sizes, 8)}" for name, sizes in self._sizes.items())
         built = getattr(self._build, "__name__", "build")
         return f"<Family of {built}: {sizes}; {len(self._members)} compiled>"
+
+
+def _value_kept(value: Any, parameter: Parameter) -> Any:
+    """Return a value that a launch has given as later launches of other members are given it."""
+    if isinstance(value, Array) and not isinstance(value, ExternalArray):
+        return value.name
+    changes = parameter.copy or (isinstance(value, np.ndarray) and not parameter.shape)
+    return copy.deepcopy(value) if changes else value
+
+
+@contextmanager
+def _unless_closed(executable: Executable) -> Iterator[None]:
+    """Do nothing more if another thread has closed the Executable to make room, for which it has waited."""
+    try:
+        yield
+    except HipGraphError as error:
+        if type(error) is not HipGraphError or not executable._closed:
+            raise
 
 
 def _own_blocks(executable: Executable) -> list[Block]:
@@ -463,3 +568,17 @@ def _require_options(options: Mapping[str, Any]) -> None:
                 f"{name}={value!r} is neither a list of sizes, as {name}=[1, 2, 4], nor an option of Graph.compile"
                 f"{suggested(name, known)}"
             )
+
+
+_families: Final[weakref.WeakSet[Family]] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for family in _families:
+        if family._lock.acquire(blocking=False):
+            family._lock.release()
+        else:  # the owner is a thread that does not exist in this process
+            family._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
