@@ -316,8 +316,8 @@ class CompiledPath(CallPath):
         self._kinds, self._steps, self._kept = {}, {}, {}
 
     def invalidate(self) -> None:
-        """Mark what is registered as outdated."""
-        self._stale = True
+        """Mark what is registered as outdated, as another graph or a failed change leaves it."""
+        self._stale, self._credit = True, max(0, self._credit)
 
     def refused(self) -> None:
         """Mark what is registered as outdated; where that happens again and again, launches go Python's way in between."""
