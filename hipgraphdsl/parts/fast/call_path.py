@@ -49,11 +49,13 @@ class _Arguments:
     def address(self) -> int:
         return ctypes.addressof(self._params)
 
-    def addresses(self) -> list[int]:
-        """Return where the arguments stand, and behind them the axes of grid and block."""
-        packer, extents = self.packer, self._runtime.kernel_extents()
-        arguments = [packer.memory + offset for offset in packer.signature.offsets]
-        return [*arguments, *(self.address + at + 4 * axis for at in extents for axis in range(3))]
+    def address_of(self, place: int) -> int:
+        """Return where an argument stands, or with a number behind theirs an axis of grid or block."""
+        offsets = self.packer.signature.offsets
+        if place < len(offsets):
+            return self.packer.memory + offsets[place]
+        which, axis = divmod(place - len(offsets), 3)
+        return self.address + self._runtime.kernel_extents()[which] + 4 * axis
 
     def follow(self, operation: Operation) -> bool:
         """Copy the launch parameters of a node; False unless it is a kernel launch with arguments of the same types."""
@@ -352,7 +354,8 @@ class CompiledPath(CallPath):
         if not places or ((batch is not None or operation.attributes) and any(each.at >= count for each in places)):
             return {}
         if batch is not None:
-            addresses = [batch.arguments_of(place) + offset for offset in operation.packer.signature.offsets]
+            first, offsets = batch.arguments_of(place), operation.packer.signature.offsets
+            addresses = [first + offsets[each.at] for each in places]
             where = batch.node, batch.params(self._runtime), program.handle
         else:
             kept = self._kept.get(index)
@@ -360,9 +363,10 @@ class CompiledPath(CallPath):
                 if len(self._kept) == _MOST_USES:
                     return {}
                 kept = self._kept[index] = _Arguments(operation, self._runtime)
-            addresses, where = kept.addresses(), (program.nodes[place], kept.address, program.handle)
+            addresses = [kept.address_of(each.at) for each in places]
+            where = program.nodes[place], kept.address, program.handle
         found: dict[Owned, list[Use]] = {}
-        for each in places:
+        for address, each in zip(addresses, places):
             for owner in each.owners:
-                found.setdefault(owner, []).append((addresses[each.at], *where, *each.computed))
+                found.setdefault(owner, []).append((address, *where, *each.computed))
         return found

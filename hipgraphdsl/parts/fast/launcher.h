@@ -123,12 +123,21 @@ static bool prepare(Launcher *self, slot_t *slot) {
   return true;
 }
 
+template <class T> static void exchange_as(use_t *use) {
+  T there;
+  memcpy(&there, use->value, sizeof there);
+  memcpy(use->value, use->other, sizeof there);
+  memcpy(use->other, &there, sizeof there);
+}
+
 /* Exchange what stands at a use and its other bytes. */
 static void exchange(use_t *use) {
-  char bytes[8];
-  memcpy(bytes, use->value, use->size);
-  memcpy(use->value, use->other, use->size);
-  memcpy(use->other, bytes, use->size);
+  switch (use->size) {
+    case 1: return exchange_as<uint8_t>(use);
+    case 2: return exchange_as<uint16_t>(use);
+    case 4: return exchange_as<uint32_t>(use);
+    default: return exchange_as<uint64_t>(use);
+  }
 }
 
 /* Exchange the values of slots and `bytes`. */
@@ -483,8 +492,8 @@ static bool read_slot(slot_t *slot, PyObject *item) {
   int size, whole;
   if (!PyArg_ParseTuple(item, "Usiy#O!pO!", &name, &kind, &size, &bytes, &length, &PyList_Type, &uses, &whole, &PyTuple_Type, &limits))
     return false;
-  if (size < 1 || size > 8 || length != size) {
-    PyErr_SetString(PyExc_ValueError, "a slot holds 1 to 8 bytes");
+  if ((size != 1 && size != 2 && size != 4 && size != 8) || length != size) {
+    PyErr_SetString(PyExc_ValueError, "a slot holds 1, 2, 4 or 8 bytes");
     return false;
   }
   Py_ssize_t count = PyList_GET_SIZE(uses);
