@@ -138,7 +138,7 @@ def places_of(
     Raises
     ------
     NoFormula
-        If the launcher cannot compute something that it needs: a formula has several parameters, so it sets all or none.
+        If the launcher cannot compute something: a formula has several parameters, so it sets those of all formulas or none.
     """
     places, others = list[Place](), set[Owned]()
     for k, (given, taker) in enumerate(zip(node.args, signature.parameters)):
@@ -166,10 +166,7 @@ def places_of(
             formula.push(axis, scope)
             formula.require(1, 2**32 - 1)  # a grid of 0 disables the node
             places.append(_computed(len(node.args) + k, "I", formula))
-    places = [place for place in places if place.owners]
-    if others and any(place.computed for place in places):
-        raise NoFormula
-    return [place for place in places if others.isdisjoint(place.owners)]
+    return [place for place in places if place.owners and others.isdisjoint(place.owners)]
 
 
 def _address(view: MovingView, taker: KernelParameter, scope: Environment, device: int, numbers: Mapping[Owned, int]) -> Formula:
