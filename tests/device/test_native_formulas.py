@@ -114,7 +114,6 @@ def child() -> hg.Graph:
     to, by = inner.param("to", "i4", shape=4), inner.device_array("by", np.arange(16, dtype="i4").reshape(4, 4))
     j, m = inner.param("j", "int32", 0, min=0, max=3), inner.param("m", "uint8", 0)
     inner.kernel(MODULE["grow"], 1, 4, (to, by[j], 5 - j))
-    inner.kernel(MODULE["put_u1"], 1, 1, (m, inner.device_array("out", np.zeros(1, "u8"))))
     inner.kernel(MODULE["put_u1"], 1, 1, (m // 3, inner.device_array("third", np.zeros(1, "u8"))))
     g.child(inner, bind={"to": x, "j": 3 - i, "m": n * 9}, name="child")
     g.kernel(MODULE["grow"], 1, 4, (x, rows[2, 2], i))
