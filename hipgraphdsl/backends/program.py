@@ -356,7 +356,8 @@ class GraphProgram(Program):
             if type(operation) is not type(held):
                 return False
             del self._idle[index]
-            if not equal(held, operation) and not self.change(index, operation):
+            # Compiled code may have set a launch since it was noted here.
+            if (isinstance(operation, Launch) or not equal(held, operation)) and not self.change(index, operation):
                 return False
             if index not in self.disabled:
                 with self.naming(self.plan.step(index)):

@@ -100,6 +100,9 @@ class CallPath:
     def invalidate(self) -> None:
         """Mark what compiled code was told that it may set as outdated."""
 
+    def refused(self) -> None:
+        """Mark it as outdated because compiled code could not set a value."""
+
     def note_step(self, index: int, operation: Operation) -> None:
         """Tell compiled code that a step has changed."""
 

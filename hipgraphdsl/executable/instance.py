@@ -375,9 +375,9 @@ class Instance:
         made: list[tuple[int, Operation | None]] = []
         for i in change.steps:  # resolve all before setting any
             made.append((i, None if i in off else program.resolve(plan.step(i))))
-        self.torn = True
         for i in self._left_by_compiled(change.values) if change.values and self.compiled.bound else ():
             made.append((i, program.resolve(plan.step(i))))
+        self.torn = True
         for i, operation in made:
             if (i in off) != (i in before):
                 if isinstance(program.operation(i), _WITH_HOST_CALLS):
@@ -651,21 +651,21 @@ class Instance:
             self._since = UPDATES_BEFORE_AFRESH - launcher.left
 
     def _left_by_compiled(self, values: Mapping[str, Any]) -> list[int]:
-        """Set values of kernel arguments through the compiled call path; return the steps that it could not set."""
+        """Set values in kernel launches through the compiled call path, all or none; return the steps that are left to set."""
         compiled, program = self.compiled, self.program
-        names = [name for name in values if compiled.steps_of(name)]
-        if not names:
+        given = {name: value for name, value in values.items() if compiled.steps_of(name)}
+        if not given:
             return []
         assert program is not None
         self._limit()
-        for name in names:
-            program.outdated.update(compiled.steps_of(name))
-        left: list[int] = []
-        for name in names:
-            if not compiled.launcher.set(name, values[name]):
-                left += compiled.steps_of(name)
-        if left:
-            compiled.invalidate()
+        left = sorted(frozenset[int]().union(*map(compiled.steps_of, given)))
+        program.outdated.update(left)
+        self.torn = True  # while something may be set
+        if compiled.launcher.set(given):
+            left = []
+        else:
+            self.torn = False
+            compiled.refused()
         self._count_compiled()
         return left
 

@@ -559,6 +559,10 @@ class Runtime(Protocol):
         """Return the platform's structure of a kernel node's parameters, for `launcher`."""
         return b""
 
+    def kernel_extents(self) -> tuple[int, int]:
+        """Return where grid and block, of three 32-bit integers each, stand in the structure that `kernel_params` returns."""
+        return 0, 0
+
     def shared_event(self, name: str) -> int:
         """Return the event of that name that all graphs of this process and device share."""
         events: dict[str, int] = self.__dict__.setdefault("_shared_events", {})

@@ -220,6 +220,10 @@ class HipAbiRuntime(HipCore):
     def kernel_params(self, function: int, grid: Dim3, block: Dim3, shared_bytes: int, args: int) -> bytes:
         return PACK_KERNEL(*block, 0, function, *grid, args, shared_bytes)
 
+    def kernel_extents(self) -> tuple[int, int]:
+        _, _, _, grid, block, *_ = KERNEL_NODE_LAYOUT.unpack(self._kernel_node_layout())
+        return grid, block
+
     def call_failed(self, api: str, code: int) -> NoReturn:
         self._fail(api, code)
 

@@ -7,16 +7,19 @@ import gc
 import sys
 import threading
 from contextlib import nullcontext
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import hipgraphdsl as hg
 from hipgraphdsl.arrays import Access
+from hipgraphdsl.backends.environment import Environment
 from hipgraphdsl.backends.launch_calls import LaunchCalls
 from hipgraphdsl.backends.operations import Launch
 from hipgraphdsl.parts.fast.extension import native
+from hipgraphdsl.parts.fast.formulas import Formula
 from hipgraphdsl.runtimes import open_runtime
 from hipgraphdsl.runtimes.base import GraphSteps, KernelAdder, Runtime
 from hipgraphdsl.runtimes.data import LAUNCH_STREAM, ForeignCall, LaunchCall, NodeType
@@ -483,6 +486,60 @@ def test_launch_says_where_what_was_current_cannot_be_restored(values: dict[str,
 
 
 # -- programs that a Python function launches ------------------------------------------------------------------------------
+
+
+def computing(driver: Driver) -> tuple[Any, Any]:
+    """Return a launcher of ``a`` and ``b``, with a node of both and ``10 // a + b`` and one of ``b * b``, and its memory."""
+    launcher = driver.launcher(home=7)
+    memory = (ctypes.c_int * 4)(2, 3, 8, 9)
+    a, b, both, square = (ctypes.addressof(memory) + 4 * k for k in range(4))
+    graph, scope = hg.Graph("g"), Environment(cast("Any", SimpleNamespace(runtime=None)))
+    parameters = [graph.param(name, "int32") for name in "ab"]
+    formulas = []
+    for expression in (10 // parameters[0] + parameters[1], parameters[1] * parameters[1]):
+        made = Formula({(scope, parameter): number for number, parameter in enumerate(parameters)})
+        made.push(expression, scope)
+        formulas.append(("i", 4, made.packed()))
+    first, second = (48, 64, 16), (49, 64, 16)
+    of_both = both, *first, *formulas[0]
+    uses = [[(a, *first), of_both], [(b, *first), of_both, (square, *second, *formulas[1])]]
+    values = [value.to_bytes(4, sys.byteorder) for value in memory]
+    launcher.slots([(name, "i", 4, value, used, True, ()) for name, value, used in zip("ab", values, uses)], memory)
+    return launcher, memory
+
+
+@pytest.mark.parametrize(
+    ("values", "codes", "left", "gives"),
+    [
+        ({"a": 5}, [], [5, 3, 5, 9], 1),
+        ({"a": 5, "b": 4}, [], [5, 4, 6, 16], 3),
+        ({"b": 4}, [], [2, 4, 9, 16], 2),
+        ({"b": 3}, [], [2, 3, 8, 9], 0),
+        ({"a": 0}, [], None, 0),
+        ({"b": 5, "a": 0}, [], None, 0),
+        ({"a": 5, "b": 2**16}, [], None, 0),
+        ({"a": 5, "b": 4}, [1], None, 2),
+        ({"a": 5, "b": 4}, [0, 1], None, 4),
+        ({"a": 5, "b": 4}, [0, 0, 1], None, 6),
+        ({"b": 4}, [0, 1], None, 4),
+    ],
+)
+@pytest.mark.parametrize("launches", [True, False])
+def test_all_formulas_are_computed_before_anything_is_set(
+    values: dict[str, int], codes: list[int], left: list[int] | None, gives: int, launches: bool
+) -> None:
+    driver = Driver(current=7)
+    launcher, memory = computing(driver)
+    driver.codes["give"] = [*codes]
+    good = launcher.launch(**values) if launches else launcher.set(values)
+    assert [*memory] == (left or [2, 3, 8, 9])
+    assert sum(call[0] == "give" for call in driver.calls) == gives
+    assert good is (None if launches else left is not None)
+    assert not launches or ("slow" in driver.calls) is (left is None)
+    assert not launcher.torn
+    driver.calls.clear()
+    launcher.launch(a=10, b=1)  # what was refused has left nothing behind
+    assert ([*memory], "slow" in driver.calls) == ([10, 1, 2, 1], False)
 
 
 def by_python(driver: Driver, function: Any, home: int = 7) -> tuple[Any, Any, Any]:

@@ -18,6 +18,8 @@ import pytest
 import hipgraphdsl as hg
 from hipgraphdsl.parts.recorder import RecorderRuntime
 
+pytestmark = pytest.mark.needs("family")
+
 MODULE = hg.Module(r"""
 extern "C" __global__ void scale(const float* w, const float* x, float* y, float a, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,8 +1,9 @@
 """The compiled call path of one Executable: it replaces `launch`, `synchronize` and `run` where a compiled launcher is available.
 
-A launch without arguments, or with new values of parameters that only kernel arguments use, runs without a Python frame. Every
-other call goes to the Python method (the slow path), which first reads back what the fast path has launched and set
-(`values`), lets it set new values in kernel arguments (`launcher.set`), and afterwards tells it what it may set (`register`).
+A launch without arguments, or with new values of parameters that only kernel launches use, runs without a Python frame, also
+where expressions and views are computed from them (`formulas`). Every other call goes to the Python method (the slow path), which
+first reads back what the fast path has launched and set (`values`), lets it set new values in kernel launches (`launcher.set`),
+and afterwards tells it what it may set (`register`).
 A wait runs without a Python frame if it is short and only the Executable's own stream has to be waited for (`can_wait`).
 """
 
@@ -15,24 +16,25 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ...arrays import Access, Expression, MovingView, Parameter
+from ...arrays import Parameter
 from ...backends import Environment, Program
-from ...backends.operations import Launch, Operation
+from ...backends.environment import Owned
+from ...backends.operations import Launch, Nothing, Operation
 from ...backends.program import GraphProgram
 from ...errors import HipGraphError
 from ...executable.call_path import CallPath, serve
 from ...executable.devices import Home
 from ...kernels import ArgumentPacker
 from ...runtimes.base import Runtime
+from .formulas import NoFormula, kind_of_slot, places_of
 
-_KINDS: Final = "?bBhHiIqQfd"  # struct codes of arguments that the launcher can write
+_COST: Final = 16  # launches for which a registration is worth its time
 _MOST_USES: Final = 8192  # kernel nodes whose argument memory is kept for the launcher
 _NONE: Final[frozenset[int]] = frozenset()
 
 
-def _computed(arg: object) -> bool:
-    """Whether a launch computes an argument from parameters."""
-    return isinstance(arg.view if isinstance(arg, Access) else arg, (Expression, MovingView))
+Use = tuple[Any, ...]
+"""Where the launcher writes a parameter's value, or what a formula comes to: an item of `Launcher.slots`."""
 
 
 class _Arguments:
@@ -46,6 +48,14 @@ class _Arguments:
     @property
     def address(self) -> int:
         return ctypes.addressof(self._params)
+
+    def address_of(self, place: int) -> int:
+        """Return where an argument stands, or with a number behind theirs an axis of grid or block."""
+        offsets = self.packer.signature.offsets
+        if place < len(offsets):
+            return self.packer.memory + offsets[place]
+        which, axis = divmod(place - len(offsets), 3)
+        return self.address + self._runtime.kernel_extents()[which] + 4 * axis
 
     def follow(self, operation: Operation) -> bool:
         """Copy the launch parameters of a node; False unless it is a kernel launch with arguments of the same types."""
@@ -148,11 +158,15 @@ class CompiledPath(CallPath):
         self._stale = True
         """Whether what the launcher may set must be registered again."""
         self._kinds: dict[str, str] = {}
-        """Struct codes of the parameters that the launcher can set alone, because only kernel arguments use them."""
+        """Struct codes of the parameters that the launcher can set alone, because only kernel launches use them."""
         self._steps: dict[str, frozenset[int]] = {}
-        """For each registered parameter the steps whose arguments the launcher sets."""
+        """For each registered parameter the steps whose launches the launcher sets."""
         self._kept: dict[int, _Arguments] = {}
         """The launch parameters that the launcher writes to, by step."""
+        self._idle: frozenset[int] = frozenset()
+        """Kernel launches that had nothing to do at the last registration."""
+        self._credit, self._served = 2 * _COST, 0
+        """Launches to spend on registrations after refusals, and the launcher's count at the last one; see `refused`."""
 
     def take_over(self, other: CallPath) -> None:
         assert isinstance(other, CompiledPath)
@@ -259,11 +273,13 @@ class CompiledPath(CallPath):
         the launcher do not keep the Executable, and nothing else holds it there.
         """
         self._slow_path.serve_by(self.launcher)
-        if self._stale and self.wanted:
+        if self._stale and self.wanted and self._credit >= 0:
             self.wanted = False
             self.register(program(), users())
         elif self._stale and self._steps:  # the next launch with values registers again: more changes may come before it
             self._clear()
+        if self._stale and self.wanted:
+            self.wanted, self._credit = False, self._credit + 1
         self.launcher.ready = not self.blocked
         if self.blocked:  # checked after enabling, too, because another thread may call `block` meanwhile
             self.launcher.ready = False
@@ -274,27 +290,26 @@ class CompiledPath(CallPath):
         `users` maps launch keywords to the scope that declares the parameter, the parameter, and the enabled steps that depend
         on it.
         """
-        slots = []
         self._clear()
-        for name, (scope, parameter, indices) in users.items():
-            value = scope.values.get(parameter)
-            if value is None or len(self._kept) + len(indices) > _MOST_USES:
-                continue
-            kind, uses = "", []
-            steps = set()
-            for i in indices:
-                code, addresses = self._places(program, scope, parameter, i)
-                if code and code == (kind or code):
-                    kind = code
-                    uses += addresses
-                    steps.add(i)
-            if kind:
-                whole, limits = len(steps) == len(indices), parameter.bounds if parameter.limits else ()
-                slots.append((name, kind, struct.calcsize("=" + kind), struct.pack("=" + kind, value), uses, whole, limits))
-                self._steps[name] = frozenset(steps)
+        kinds = {name: kind_of_slot(parameter) for name, (_, parameter, _) in users.items()}
+        names = [name for name, (scope, parameter, _) in users.items() if kinds[name] and scope.values.get(parameter) is not None]
+        numbers: dict[Owned, int] = {users[name][:2]: number for number, name in enumerate(names)}
+        steps = dict.fromkeys(index for name in names for index in users[name][2])
+        places = {index: self._places(program, index, numbers) for index in steps}
+        slots = []
+        for name in names:
+            scope, parameter, indices = users[name]
+            found = {i: places[i][scope, parameter] for i in indices if (scope, parameter) in places[i]}
+            kind, whole, limits = kinds[name] or "", len(found) == len(indices), parameter.bounds if parameter.limits else ()
+            value, uses = struct.pack("=" + kind, scope.values[parameter]), [use for each in found.values() for use in each]
+            slots.append((name, kind, len(value), value, uses, whole, limits))
+            if found:
+                self._steps[name] = frozenset(found)
                 if whole:
                     self._kinds[name] = kind
         self.launcher.slots(slots, list(self._kept.values()))
+        idle = (index for index in steps if isinstance(program.operations[index], Nothing))
+        self._idle = frozenset(index for index in idle if program.plan.step(index).node.launched is not None)
         self._stale = False
 
     def _clear(self) -> None:
@@ -303,54 +318,55 @@ class CompiledPath(CallPath):
         self._kinds, self._steps, self._kept = {}, {}, {}
 
     def invalidate(self) -> None:
-        """Mark what is registered as outdated."""
-        self._stale = True
+        """Mark what is registered as outdated, as another graph or a failed change leaves it."""
+        self._stale, self._credit = True, max(0, self._credit)
+
+    def refused(self) -> None:
+        """Mark what is registered as outdated; where that happens again and again, launches go Python's way in between."""
+        served, self._served = self.launcher.launches - self._served, self.launcher.launches
+        self._stale, self._credit = True, min(self._credit + served, 2 * _COST) - _COST
 
     def note_step(self, index: int, operation: Operation) -> None:
         """Update the launcher's copy of a step's launch parameters; mark what is registered as outdated if that is impossible."""
         kept = self._kept.get(index)
-        if kept is not None and not self._stale:
-            self._stale = not kept.follow(operation)
+        if not self._stale and (index in self._idle or (kept is not None and not kept.follow(operation))):
+            self.refused()
 
-    def _places(
-        self, whole: Program, scope: Environment, parameter: Parameter, index: int
-    ) -> tuple[str, list[tuple[int, int, int, int]]]:
-        """Return the struct code and the uses of a parameter in a step; empty if more than kernel arguments must be written."""
+    def _places(self, whole: Program, index: int, numbers: Mapping[Owned, int]) -> Mapping[Owned, list[Use]]:
+        """Return the uses of parameters in a step, without those that others than the launcher must write, too.
+
+        If the launcher computes something in the step, it can set all of its parameters, or none: a formula has several.
+        """
         program, place = whole.graph_of(index)
         if program is None:
-            return "", []
+            return {}
         step, operation = program.plan.steps[place], whole.operations[index]
         node = step.node.launched
         if node is None or not isinstance(operation, Launch) or not program.nodes[place]:
-            return "", []
+            return {}
         if operation.cooperative or place in program.disabled:
-            return "", []
-        inner = program.scope_of(step)
-
-        def is_it(value: object) -> bool:
-            """Whether a value is the parameter, which may have another name inside a child."""
-            return isinstance(value, Parameter) and inner.resolve(value)[:2] == (scope, parameter)
-
-        def needs_it(value: object, where: Environment = inner) -> bool:
-            """Whether a value is the parameter or computed from it, or bound to what is."""
-            if not isinstance(value, Parameter):
-                return False
-            there, found, _ = where.resolve(value)
-            return (there, found) == (scope, parameter) or any(needs_it(term, there) for term in found.terms)
-
-        places = [k for k, arg in enumerate(node.args) if is_it(arg)]
-        others = (*node.grid, *node.block, *(arg for arg in node.args if not is_it(arg)))
-        if any(map(needs_it, others)) or any(map(_computed, node.args)):
-            return "", []
-        codes = {operation.packer.signature.parameters[k].format for k in places}
-        if len(codes) != 1 or not codes <= set(_KINDS):
-            return "", []
-        batch = program.batches.get(place)
+            return {}
+        try:
+            places = places_of(node, operation.packer.signature, program.scope_of(step), program.place_of(step), numbers)
+        except NoFormula:
+            return {}
+        count, batch = len(node.args), program.batches.get(place)
+        if not places or ((batch is not None or operation.attributes) and any(each.at >= count for each in places)):
+            return {}
         if batch is not None:
-            at, offsets = batch.arguments_of(place), operation.packer.signature.offsets
-            return codes.pop(), [(at + offsets[k], batch.node, batch.params(self._runtime), program.handle) for k in places]
-        kept = self._kept.get(index)
-        if kept is None:
-            kept = self._kept[index] = _Arguments(operation, self._runtime)
-        values = [ctypes.c_void_p.from_address(kept.packer.address + 8 * k).value or 0 for k in places]
-        return codes.pop(), [(value, program.nodes[place], kept.address, program.handle) for value in values]
+            first, offsets = batch.arguments_of(place), operation.packer.signature.offsets
+            addresses = [first + offsets[each.at] for each in places]
+            where = batch.node, batch.params(self._runtime), program.handle
+        else:
+            kept = self._kept.get(index)
+            if kept is None:
+                if len(self._kept) == _MOST_USES:
+                    return {}
+                kept = self._kept[index] = _Arguments(operation, self._runtime)
+            addresses = [kept.address_of(each.at) for each in places]
+            where = program.nodes[place], kept.address, program.handle
+        found: dict[Owned, list[Use]] = {}
+        for address, each in zip(addresses, places):
+            for owner in each.owners:
+                found.setdefault(owner, []).append((address, *where, *each.computed))
+        return found

@@ -1,9 +1,10 @@
 /* Launcher: the compiled call path of Executable.launch, synchronize and run.
  *
  * A Launcher holds hipGraphLaunch, the executable and its stream. Called without arguments it releases the GIL, calls, and
- * returns; everything else goes to the Python function that it was given. A parameter that only kernel arguments use can be
- * declared to it: its value is then written into each kernel's argument memory and set by hipGraphExecKernelNodeSetParams,
- * before the launch, without a Python frame. Of a parameter that others use too it sets the kernel arguments when `set` asks.
+ * returns; everything else goes to the Python function that it was given. A parameter that only kernel launches use can be
+ * declared to it: its value, or what a formula computes from it, is then written into each kernel's launch parameters, which
+ * hipGraphExecKernelNodeSetParams sets before the launch, without a Python frame. Of a parameter that others use too it sets the
+ * kernel launches when `set` asks. All formulas are computed before anything is set; one without a result is Python's to judge.
  *
  * Where the driver goes by the thread's current context (CUDA) or device (HIP, with several), the Launcher compares it with the
  * executable's before each call, because another library may have changed it since the last one, makes the executable's current
@@ -18,6 +19,7 @@
  * Executable's Python methods.
  */
 #pragma once
+#include "formulas.h"
 #include "values.h"
 #include "wait.h"
 
@@ -41,16 +43,21 @@ typedef int (*capturing_fn)(void *stream, int *status);
 typedef int (*clear_fn)();
 
 typedef struct {
-  char *value;        /* where the argument's bytes stand */
+  char *value;        /* where its bytes stand */
   void *node;         /* hipGraphNode_t */
   const void *params; /* the platform's kernel node parameters, which point at the arguments */
   void *exec;         /* hipGraphExec_t */
+  int64_t *formula;   /* what computes it, in `words` words; NULL for the slot's value */
+  Py_ssize_t words;
+  char kind; /* struct code: ? b B h H i I q Q f d */
+  uint8_t size;
+  char other[8]; /* the bytes to write; once written, those that stood there */
 } use_t;
 
 typedef struct {
   PyObject *name; /* interned */
   PyObject *limits; /* (least, most), or an empty tuple */
-  char kind;      /* struct code of the argument: ? b B h H i I q Q f d */
+  char kind;      /* struct code of the parameter */
   uint8_t size;
   char whole;    /* whether nothing else depends on it */
   char given;    /* whether a launch has named it */
@@ -102,33 +109,79 @@ static slot_t *find(Launcher *self, PyObject *name) {
 /* Whether a use is the last one of its node, whose parameters are then complete; the uses of one node are neighbours. */
 static bool ends_node(const slot_t *slot, Py_ssize_t i) { return i + 1 == slot->count || slot->uses[i + 1].node != slot->uses[i].node; }
 
-/* Set the first `count` uses of a slot to what it held before; where that fails the graph is torn. */
-static void set_back(Launcher *self, slot_t *slot, Py_ssize_t count, const char *before) {
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    use_t *use = &slot->uses[i];
-    memcpy(use->value, before, slot->size);
-    if (!ends_node(slot, i) || !self->set(use->exec, use->node, use->params)) continue;
-    self->torn = 1;
-    self->ready = 0; /* no other thread launches it before it is built again */
+/* Compute the bytes of all uses of a slot; false if a formula has no result, or one that does not fit. */
+static bool prepare(Launcher *self, slot_t *slot) {
+  for (use_t *use = slot->uses; use < slot->uses + slot->count; ++use) {
+    if (!use->formula) {
+      memcpy(use->other, slot->value, sizeof use->other);
+      continue;
+    }
+    long long found;
+    const auto load = [self](int64_t i, long long *number) { return !fetch(self->slots[i].kind, self->slots[i].value, number); };
+    if (!formulas::compute(use->formula, use->formula + use->words, load, &found) || store(use->kind, found, use->other)) return false;
   }
-  memmove(slot->value, before, slot->size);
+  return true;
 }
 
-/* Set every use of a slot to `bytes`. Returns HIP's code; on failure what was set before is set back. */
-static int apply(Launcher *self, slot_t *slot, const char *bytes) {
-  for (Py_ssize_t i = 0; i < slot->count; ++i) {
-    use_t *use = &slot->uses[i];
-    memcpy(use->value, bytes, slot->size);
-    if (!ends_node(slot, i)) continue;
-    int code = self->set(use->exec, use->node, use->params);
-    if (code) {
-      set_back(self, slot, i + 1, slot->value);
-      return code;
-    }
-    self->updates++;
+template <class T> static void exchange_as(use_t *use) {
+  T there;
+  memcpy(&there, use->value, sizeof there);
+  memcpy(use->value, use->other, sizeof there);
+  memcpy(use->other, &there, sizeof there);
+}
+
+/* Exchange what stands at a use and its other bytes. */
+static void exchange(use_t *use) {
+  switch (use->size) {
+    case 1: return exchange_as<uint8_t>(use);
+    case 2: return exchange_as<uint16_t>(use);
+    case 4: return exchange_as<uint32_t>(use);
+    default: return exchange_as<uint64_t>(use);
   }
-  memcpy(slot->value, bytes, slot->size);
-  return 0;
+}
+
+/* Exchange the values of slots and `bytes`. */
+static void exchange_values(slot_t **changed, char (*bytes)[8], Py_ssize_t n) {
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    char before[8];
+    memcpy(before, changed[i]->value, 8);
+    memcpy(changed[i]->value, bytes[i], 8);
+    memcpy(bytes[i], before, 8);
+  }
+}
+
+/* Write back what stood at all uses, and set the nodes again of the slots up to `last`, of which `tried` uses were come to. */
+static void set_back(Launcher *self, slot_t **changed, Py_ssize_t n, Py_ssize_t last, Py_ssize_t tried) {
+  for (Py_ssize_t i = n; i-- > 0;) /* the last one first: slots have uses in common */
+    for (Py_ssize_t k = changed[i]->count; k-- > 0;) exchange(&changed[i]->uses[k]);
+  for (Py_ssize_t i = 0; i <= last; ++i)
+    for (Py_ssize_t k = 0; k < (i < last ? changed[i]->count : tried); ++k) {
+      use_t *use = &changed[i]->uses[k];
+      if (!ends_node(changed[i], k) || !self->set(use->exec, use->node, use->params)) continue;
+      self->torn = 1;
+      self->ready = 0; /* no other thread launches it before it is built again */
+    }
+}
+
+/* Give slots the values `bytes`, and set their uses. False if that cannot be done: everything is as before then, or torn. */
+static bool change(Launcher *self, slot_t **changed, char (*bytes)[8], Py_ssize_t n) {
+  exchange_values(changed, bytes, n);
+  bool good = true;
+  for (Py_ssize_t i = 0; i < n && good; ++i) good = prepare(self, changed[i]);
+  if (good) { /* from here on something changes */
+    for (Py_ssize_t i = 0; i < n; ++i)
+      for (Py_ssize_t k = 0; k < changed[i]->count; ++k) exchange(&changed[i]->uses[k]);
+    for (Py_ssize_t i = 0; i < n && good; ++i)
+      for (Py_ssize_t k = 0; k < changed[i]->count && good; ++k) {
+        const use_t *use = &changed[i]->uses[k];
+        if (!ends_node(changed[i], k)) continue;
+        good = !self->set(use->exec, use->node, use->params);
+        if (good) self->updates++;
+        else set_back(self, changed, n, i, k + 1);
+      }
+  }
+  if (!good) exchange_values(changed, bytes, n);
+  return good;
 }
 
 /* Take so many updates from those that are left; false if there are not so many. */
@@ -147,7 +200,7 @@ static bool allows(const slot_t *slot, PyObject *value) {
 
 /* Set the slots that keywords name; false if the slow path must do it, or must report why it cannot be done. */
 static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames, Py_ssize_t keywords) {
-  char bytes[kMostKeywords][8], before[kMostKeywords][8];
+  char bytes[kMostKeywords][8];
   slot_t *named[kMostKeywords], *changed[kMostKeywords];
   Py_ssize_t n = 0;
   if (keywords > kMostKeywords) return false;
@@ -158,13 +211,7 @@ static bool set_values(Launcher *self, PyObject *const *args, PyObject *kwnames,
   }
   Py_ssize_t uses = 0;
   for (Py_ssize_t i = 0; i < n; ++i) uses += changed[i]->count;
-  if (!spend(self, uses)) return false;
-  for (Py_ssize_t i = 0; i < n; ++i) {
-    memcpy(before[i], changed[i]->value, sizeof before[i]);
-    if (!apply(self, changed[i], bytes[i])) continue;
-    while (i-- > 0) set_back(self, changed[i], changed[i]->count, before[i]);
-    return false; /* the slow path meets the same failure, and reports it */
-  }
+  if (!spend(self, uses) || !change(self, changed, bytes, n)) return false; /* the slow path meets a failure again, and reports it */
   for (Py_ssize_t i = 0; i < keywords; ++i) named[i]->given = 1;
   return true;
 }
@@ -347,6 +394,7 @@ static void clear_slots(Launcher *self) {
   for (Py_ssize_t i = 0; i < self->count; ++i) {
     Py_XDECREF(self->slots[i].name);
     Py_XDECREF(self->slots[i].limits);
+    for (Py_ssize_t k = 0; k < self->slots[i].count; ++k) PyMem_Free(self->slots[i].uses[k].formula);
     PyMem_Free(self->slots[i].uses);
   }
   PyMem_Free(self->slots);
@@ -412,6 +460,30 @@ static PyObject *bind(PyObject *object, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+/* Read one use of a slot; false with an exception set if it is not what `slots` documents. */
+static bool read_use(use_t *use, PyObject *item, const slot_t *slot) {
+  unsigned long long value, node, params, exec;
+  const char *formula = NULL, *kind = NULL;
+  Py_ssize_t nbytes = 0;
+  int size = slot->size;
+  if (!PyArg_ParseTuple(item, "KKKK|siy#", &value, &node, &params, &exec, &kind, &size, &formula, &nbytes)) return false;
+  use->value = (char *)(uintptr_t)value;
+  use->node = (void *)(uintptr_t)node;
+  use->params = (const void *)(uintptr_t)params;
+  use->exec = (void *)(uintptr_t)exec;
+  use->kind = kind ? kind[0] : slot->kind;
+  use->size = (uint8_t)size;
+  if (!formula) return true;
+  use->formula = (int64_t *)PyMem_Malloc(nbytes);
+  if (!use->formula) {
+    PyErr_NoMemory();
+    return false;
+  }
+  memcpy(use->formula, formula, nbytes);
+  use->words = nbytes / (Py_ssize_t)sizeof(int64_t);
+  return true;
+}
+
 /* Read one slot; false with an exception set if it is not what `slots` documents. */
 static bool read_slot(slot_t *slot, PyObject *item) {
   const char *kind, *bytes;
@@ -420,8 +492,8 @@ static bool read_slot(slot_t *slot, PyObject *item) {
   int size, whole;
   if (!PyArg_ParseTuple(item, "Usiy#O!pO!", &name, &kind, &size, &bytes, &length, &PyList_Type, &uses, &whole, &PyTuple_Type, &limits))
     return false;
-  if (size < 1 || size > 8 || length != size) {
-    PyErr_SetString(PyExc_ValueError, "a slot holds 1 to 8 bytes");
+  if ((size != 1 && size != 2 && size != 4 && size != 8) || length != size) {
+    PyErr_SetString(PyExc_ValueError, "a slot holds 1, 2, 4 or 8 bytes");
     return false;
   }
   Py_ssize_t count = PyList_GET_SIZE(uses);
@@ -434,15 +506,9 @@ static bool read_slot(slot_t *slot, PyObject *item) {
   slot->size = (uint8_t)size;
   slot->whole = (char)whole;
   memcpy(slot->value, bytes, size);
-  for (Py_ssize_t k = 0; k < count; ++k) {
-    unsigned long long value, node, params, exec;
-    if (!PyArg_ParseTuple(PyList_GET_ITEM(uses, k), "KKKK", &value, &node, &params, &exec)) return false;
-    slot->uses[k].value = (char *)(uintptr_t)value;
-    slot->uses[k].node = (void *)(uintptr_t)node;
-    slot->uses[k].params = (const void *)(uintptr_t)params;
-    slot->uses[k].exec = (void *)(uintptr_t)exec;
-  }
   slot->count = count;
+  for (Py_ssize_t k = 0; k < count; ++k)
+    if (!read_use(&slot->uses[k], PyList_GET_ITEM(uses, k), slot)) return false;
   slot->limits = Py_NewRef(limits);
   Py_INCREF(name);
   PyUnicode_InternInPlace(&name); /* keywords of calls are interned, so names are compared by address */
@@ -450,7 +516,8 @@ static bool read_slot(slot_t *slot, PyObject *item) {
   return true;
 }
 
-/* slots([(name, kind, size, value bytes, [(value address, node, params address, exec), ...], whole, limits), ...], keep) */
+/* slots([(name, kind, size, value bytes, [(value address, node, params address, exec), ...], whole, limits), ...], keep); a use that a
+ * formula computes has its kind, its size and the formula's words, too, in which parameters are positions in the list. */
 static PyObject *set_slots(PyObject *object, PyObject *args) {
   Launcher *self = (Launcher *)object;
   PyObject *list, *keep;
@@ -470,16 +537,27 @@ static PyObject *set_slots(PyObject *object, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-/* set(name, value) -> bool: give one parameter a value without launching; on failure what was set is set back. */
-static PyObject *set_one(PyObject *object, PyObject *args) {
+/* set({name: value, ...}) -> bool: give parameters values without launching; False if nothing is set, or what was is set back. */
+static PyObject *set_some(PyObject *object, PyObject *values) {
   Launcher *self = (Launcher *)object;
+  if (!PyDict_Check(values)) return PyErr_Format(PyExc_TypeError, "set takes a dictionary");
+  const Py_ssize_t most = PyDict_Size(values) + 1;
+  slot_t **changed = (slot_t **)PyMem_Malloc(most * sizeof *changed);
+  char (*bytes)[8] = (char (*)[8])PyMem_Calloc(most, 8);
+  bool good = changed && bytes;
+  Py_ssize_t at = 0, n = 0, uses = 0;
   PyObject *name, *value;
-  char bytes[8];
-  if (!PyArg_ParseTuple(args, "UO", &name, &value)) return NULL;
-  slot_t *slot = find(self, name);
-  if (!slot || pack(slot->kind, value, bytes)) Py_RETURN_FALSE;
-  if (!memcmp(bytes, slot->value, slot->size)) Py_RETURN_TRUE;
-  return PyBool_FromLong(spend(self, slot->count) && !apply(self, slot, bytes));
+  while (good && PyDict_Next(values, &at, &name, &value)) {
+    slot_t *slot = find(self, name);
+    good = slot && !pack(slot->kind, value, bytes[n]);
+    if (!good || !memcmp(bytes[n], slot->value, slot->size)) continue;
+    uses += slot->count;
+    changed[n++] = slot;
+  }
+  good = good && spend(self, uses) && change(self, changed, bytes, n);
+  PyMem_Free(changed);
+  PyMem_Free(bytes);
+  return PyBool_FromLong(good);
 }
 
 /* value(name) -> bytes or None: what a slot holds now, if a launch has named it. */
@@ -521,8 +599,8 @@ static PyMethodDef methods[] = {
      "run($self, /, **params)\n--\n\nExecutable.run, compiled: launch on the own stream and wait."},
     {"bind", bind, METH_VARARGS,
      "bind(launch, set, exec, stream, get_current, set_current, context, query, clear, room=0, lanes=b\"\"): what to call, with what, and where"},
-    {"slots", set_slots, METH_VARARGS, "slots(list, keep): parameters of which kernel arguments can be set"},
-    {"set", set_one, METH_VARARGS, "set(name, value): set the uses of one parameter; False if they are as before"},
+    {"slots", set_slots, METH_VARARGS, "slots(list, keep): parameters of which kernel launches can be set"},
+    {"set", set_some, METH_O, "set(values): set the uses of parameters, by name; False if they are as before"},
     {"callback", callback, METH_O, "callback(runs): say whether this thread runs a host callback, for all Launchers"},
     {"value", value, METH_O, "value(name): bytes that a slot holds now, or None if no launch has named it"},
     {NULL, NULL, 0, NULL},
