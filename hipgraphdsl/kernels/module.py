@@ -345,6 +345,8 @@ class Module:
                 f"module file {str(path)!r} has an ending that is not known; source ends in .hip, .cpp or .cu, code "
                 "objects in .hsaco, .co, .ptx, .cubin, .fatbin or .so"
             )
+        if not data:
+            raise DeclarationError(f"module file {str(path)!r} has 0 bytes where a code object is expected; compile it again")
         digest = hashlib.sha256(data).hexdigest()
         return cls._of_code(path, digest, data, signatures or {}, name or path.name, structs)
 

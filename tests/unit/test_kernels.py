@@ -874,6 +874,16 @@ def test_source_file_is_read(tmp_path: Path) -> None:
         Module.from_file(tmp_path / "x.txt")
 
 
+@pytest.mark.parametrize("ending", ["hsaco", "co", "ptx", "cubin", "fatbin", "so"])
+def test_an_empty_code_object_is_refused(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"scale.{ending}"
+    path.write_bytes(b"")
+    with pytest.raises(DeclarationError, match=f"scale.{ending}' has 0 bytes"):
+        Module.from_file(path, {"scale": "float*"})
+    path.write_bytes(b"code")
+    assert Module.from_file(path, {"scale": "float*"}).kernels == ("scale",)
+
+
 @pytest.mark.parametrize("what", ["device", "pipe", "folder", "huge", "nul", "surrogate"])
 def test_a_code_object_that_is_no_regular_file_is_refused(what: str, tmp_path: Path) -> None:
     path = tmp_path / what
