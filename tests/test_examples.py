@@ -38,6 +38,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "07_jacobi": {"side": 16},
     "08_decoder_step": {"tokens": 8, "softmax": "numpy"},
     "09_conjugate_gradient": {"size": 12, "iterations": 2},
+    "10_decoder_family": {"batch": 4},
 }
 
 
