@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 
 _MOST_LOCKED: Final = 64 << 20  # bytes of the largest base array that is page-locked as a whole when a view of it is used
 
-_lending: Final = threading.Lock()
-"""Held while a block makes the buffer that it lends, or counts who holds it: several threads may ask for the same memory."""
+_lending: Final = threading.RLock()
+"""Held while a block makes the buffer that it lends, or counts who holds it: several threads may ask for the same memory.
+
+The collector may close an Executable, which gives its memory back, while this thread holds it.
+"""
 
 
 @dataclass(slots=True)
