@@ -240,8 +240,8 @@ class Graph(Declaring):
 
                 advance("measure lanes")
                 options, note = with_fastest_lanes(workflow, opened, backend, options, device=device)
-            shared |= {"options": options, "debug": debugging, "device": device, "note": note}
-            return build(workflow, opened, backend, check=check, report=advance, **shared)
+            given = {"options": options, "debug": debugging, "device": device, "note": note, **shared}
+            return build(workflow, opened, backend, check=check, report=advance, **given)
 
     def simulate(
         self,

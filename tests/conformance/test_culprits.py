@@ -238,22 +238,28 @@ def test_fault_that_nobody_has_waited_for_is_logged(backend: Any, ask: bool, cap
     assert f"{name!r}" in caplog.text
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("shape", RUN, ids=lambda shape: shape.__name__)
-def test_fault_of_another_graph_that_a_step_runs_names_both_nodes(
-    shape: Callable[[hg.Graph, Any, Any], str], backend: Any
-) -> None:
+def errors_of_runs(shape: Callable[[hg.Graph, Any, Any], str], backend: Any) -> Iterator[tuple[str, hg.HipError]]:
+    """Yield the node at fault and the error of each run of a shape, which names that node."""
     g, name = declared(shape)
     with g.compile("cpu", backend) as exe:
         for _ in range(5):  # compiled code launches from then on
             with pytest.raises(hg.HipError) as caught:
                 exe.run()
             assert (caught.value.node, caught.value.graph) == (name, "faulty")
-            assert f"for node {name!r}: " in str(caught.value)
-            assert str(caught.value).endswith("; its function met this for node 'unknown' of graph 'unknown'")
-            cause = caught.value.__cause__
-            assert isinstance(cause, hg.HipError)
-            assert (cause.node, cause.graph) == ("unknown", "unknown")
+            yield name, caught.value
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("shape", RUN, ids=lambda shape: shape.__name__)
+def test_fault_of_another_graph_that_a_step_runs_names_both_nodes(
+    shape: Callable[[hg.Graph, Any, Any], str], backend: Any
+) -> None:
+    for name, error in errors_of_runs(shape, backend):
+        assert f"for node {name!r}: " in str(error)
+        assert str(error).endswith("; its function met this for node 'unknown' of graph 'unknown'")
+        cause = error.__cause__
+        assert isinstance(cause, hg.HipError)
+        assert (cause.node, cause.graph) == ("unknown", "unknown")
 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "serial"])  # which waits inside the step
@@ -261,13 +267,8 @@ def test_fault_of_another_graph_that_a_step_runs_names_both_nodes(
 def test_fault_of_another_graph_that_a_step_launches_names_both_nodes(
     shape: Callable[[hg.Graph, Any, Any], str], backend: Any
 ) -> None:
-    g, name = declared(shape)
-    with g.compile("cpu", backend) as exe:
-        for _ in range(5):  # compiled code launches from then on
-            with pytest.raises(hg.HipError) as caught:
-                exe.run()
-            assert (caught.value.node, caught.value.graph) == (name, "faulty")
-            assert str(caught.value).endswith("; it launched node 'unknown' of graph 'unknown', which failed")
+    for _, error in errors_of_runs(shape, backend):
+        assert str(error).endswith("; it launched node 'unknown' of graph 'unknown', which failed")
 
 
 @pytest.mark.parametrize("first", ["faulty", "behind"])

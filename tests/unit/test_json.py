@@ -662,10 +662,11 @@ def test_nan_keeps_its_bits(dtype: str, form: str) -> None:
         assert np.asarray(found, usual.dtype).tobytes() == value.tobytes()
 
 
-def indented_with(old: str, new: str) -> tuple[list[str], int]:
-    """Return the lines of an indented file, with a text replaced where it stands first, and the index of that line."""
-    lines = json.dumps(json.loads(text_of(pipeline(1))), indent=2).splitlines()
-    at = next(i for i, line in enumerate(lines) if old in line)
+def indented_with(old: str, new: str, g: Graph | None = None, after: str = "") -> tuple[list[str], int]:
+    """Return the lines of an indented file, with a text replaced where it first stands after a line, and that line's index."""
+    lines = json.dumps(json.loads(text_of(pipeline(1)) if g is None else g.to_json()), indent=2).splitlines()
+    first = lines.index(after) if after else 0
+    at = next(i for i, line in enumerate(lines) if i >= first and old in line)
     lines[at] = lines[at].replace(old, new)
     return lines, at
 
@@ -705,10 +706,7 @@ def test_fault_of_a_parameter_in_an_indented_file_names_its_field_and_line(old: 
     x, y = g.device_array("x", shape=4, dtype="f4"), g.host_array("y", shape=4, dtype="i4")
     g.memset(y, g.param("p", "i4", 3, min=1))
     g.memset(g.param("q", "f4", x, shape=4), 0)
-    lines = json.dumps(json.loads(g.to_json()), indent=2).splitlines()
-    first = lines.index('  "parameters": [')
-    at = next(i for i, line in enumerate(lines) if i > first and old in line)
-    lines[at] = lines[at].replace(old, new)
+    lines, at = indented_with(old, new, g, '  "parameters": [')
     assert refused("\n".join(lines)).startswith(f"workflow file, line {at + 1}, {place}: {said}")
 
 

@@ -415,10 +415,10 @@ class Family:
     def synchronize(self, timeout_s: float | None = None) -> None:
         """Wait until all launches of all members have finished; see `Executable.synchronize`."""
         require_seconds(timeout_s)
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if timeout_s is None else Deadline.after(timeout_s, tuple)
         for executable in self._open():
             with _unless_closed(executable):
-                executable.synchronize(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                executable.synchronize(None if deadline is None else deadline.left())
         self._raise_untold()
 
     def _raise_untold(self) -> None:
